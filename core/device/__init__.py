@@ -1,0 +1,1 @@
+"""Devices behind one interface: streams, events, copies and transfers, modeled or real."""

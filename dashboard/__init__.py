@@ -1,0 +1,1 @@
+"""The Streamlit dashboard: draws snapshots of a running or recorded arena."""

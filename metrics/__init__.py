@@ -1,0 +1,1 @@
+"""Prometheus metrics, read from immutable snapshots of an arena."""

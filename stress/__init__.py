@@ -1,0 +1,1 @@
+"""The stress harness and the `onearena` command: everything that tries to break the arena."""

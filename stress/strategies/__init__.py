@@ -1,0 +1,1 @@
+"""Strategies: who chooses the next step of a schedule."""
