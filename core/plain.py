@@ -1,0 +1,187 @@
+"""Reading plain data that nobody vouches for: bounded files, JSON, TOML, checked fields.
+
+Every refusal is a ``UsageError`` whose field is the path of the value, as in
+``model.json: layers[3].count``. Nothing here evaluates or unpickles anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import NoReturn, TypeVar
+
+from onearena.core.errors import UsageError
+
+FILE_BYTES_MAX = 4 << 20
+"""Largest declaration, config or plan file read; real ones are a few kilobytes."""
+
+_DIGITS_MAX = 40
+_Default = TypeVar("_Default")
+_MISSING = object()
+
+
+def read_text(path: str, *, field: str, limit_bytes: int = FILE_BYTES_MAX) -> str:
+    """Text of a regular UTF-8 file of at most ``limit_bytes``; reads no further than that."""
+    try:
+        # Opened without blocking: a named pipe has no writer yet, and is refused below.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        fix = f"give the path of a readable file ({reason})"
+        raise UsageError(field, path, fix) from None
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError(field, path, "give a regular file, not a folder, pipe or device")
+        data = stream.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise UsageError(field, path, f"give a file of at most {limit_bytes} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        fix = f"give UTF-8 text (byte {error.start} is not)"
+        raise UsageError(field, path, fix) from None
+
+
+def parse_text(text: str, *, source: str, toml: bool) -> object:
+    """Parse JSON or TOML; refuses duplicates, NaN, infinities and endless nesting."""
+    language = "TOML" if toml else "JSON"
+    try:
+        if toml:
+            return tomllib.loads(text)
+        return json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _unique(pairs, source),
+            parse_constant=lambda word: _refuse_number(word, source),
+            parse_int=lambda digits: _bounded_int(digits, source),
+            parse_float=lambda digits: _finite_float(digits, source),
+        )
+    except RecursionError:
+        raise UsageError(source, "a value", "nest less deeply: this is no declaration") from None
+    except ValueError as error:  # covers JSONDecodeError and TOMLDecodeError
+        excerpt = text[:24]
+        fix = f"give valid {language} ({error})"
+        raise UsageError(source, excerpt, fix) from None
+
+
+def _unique(pairs: list[tuple[str, object]], source: str) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key, value in pairs:
+        if key in result:
+            raise UsageError(f"{source}: {_short(key)}", key, "give each field once")
+        result[key] = value
+    return result
+
+
+def _refuse_number(word: str, source: str) -> NoReturn:
+    raise UsageError(source, word, "use finite numbers")
+
+
+def _bounded_int(digits: str, source: str) -> int:
+    if len(digits) > _DIGITS_MAX:
+        raise UsageError(source, digits, "use integers below 2^63")
+    return int(digits)
+
+
+def _finite_float(digits: str, source: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise UsageError(source, digits, "use finite numbers")
+    return value
+
+
+def _short(text: str, limit: int = 40) -> str:
+    shown = text if len(text) <= limit else text[:limit] + "..."
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+
+
+class Fields:
+    """The fields of one table of plain data; ``path`` is how its owner would name it."""
+
+    __slots__ = ("_asked", "_path", "_table")
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, Mapping):
+            raise UsageError(path, value, "give a table of named fields")
+        self._table: dict[str, object] = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise UsageError(path, key, "use text for field names")
+            self._table[key] = item
+        self._path = path
+        self._asked: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return self._table.get(name) is not None
+
+    def names(self) -> Iterator[str]:
+        """Field names in file order."""
+        return iter(self._table)
+
+    def path(self, name: str) -> str:
+        """How an error names field ``name``."""
+        separator = " " if self._path.endswith(":") else "."
+        return f"{self._path}{separator}{_short(name)}"
+
+    def raw(self, name: str, *, default: object = _MISSING) -> object:
+        """The value as it stands; absent and null count as missing."""
+        self._asked.append(name)
+        value = self._table.get(name)
+        if value is not None:
+            return value
+        if default is _MISSING:
+            raise UsageError(self.path(name), None, "add this field")
+        return default
+
+    def integer(
+        self, name: str, *, minimum: int, maximum: int, default: int | None = None
+    ) -> int:
+        """An integer in the range; missing is refused unless ``default`` is given."""
+        value = self.raw(name) if default is None else self.raw(name, default=default)
+        return integer(value, field=self.path(name), minimum=minimum, maximum=maximum)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.raw(name, default=default)
+        if not isinstance(value, bool):
+            raise UsageError(self.path(name), value, "use true or false")
+        return value
+
+    def text(self, name: str, *, default: str | None = None, limit: int = 200) -> str:
+        """Printable text of 1 to ``limit`` characters."""
+        value = self.raw(name) if default is None else self.raw(name, default=default)
+        ok = isinstance(value, str) and 1 <= len(value) <= limit and value.isprintable()
+        if not ok or not isinstance(value, str):
+            raise UsageError(self.path(name), value, f"use 1 to {limit} printable characters")
+        return value
+
+    def items(self, name: str, *, limit: int, default: list[object] | None = None) -> list[object]:
+        """A list of at most ``limit`` values."""
+        value = self.raw(name) if default is None else self.raw(name, default=default)
+        if not isinstance(value, list) or len(value) > limit:
+            raise UsageError(self.path(name), value, f"use a list of at most {limit} values")
+        return value
+
+    def table(self, name: str) -> Fields:
+        """A table inside this one."""
+        return Fields(self.raw(name), self.path(name))
+
+    def done(self) -> None:
+        """Refuse any field that was never asked for: a misspelt one must not pass silently."""
+        for name in self._table:
+            if name not in self._asked:
+                close = difflib.get_close_matches(name[:80], self._asked, n=1)
+                known = ", ".join(sorted(set(self._asked)))
+                hint = f"did you mean {close[0]}?" if close else f"known fields: {known}"
+                raise UsageError(self.path(name), _short(name), f"remove this field; {hint}")
+
+
+def integer(value: object, *, field: str, minimum: int, maximum: int) -> int:
+    """``value`` if it is an integer (never a bool) in the range, else ``UsageError``."""
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise UsageError(field, value, f"use an integer from {minimum} to {maximum}")
+    return value
