@@ -1,8 +1,9 @@
 """What every oracle looks like, and the one form in which each of them reports.
 
-An oracle is fed the records of one run, one at a time, in the order of the run. It keeps its own state and
-answers with the violations that the record proves. It never raises for a broken rule; it raises
-`ValueError` for a record that no device may log, because then nothing it says can be trusted.
+An oracle is fed the records of one run, one at a time, in the order of the run. It keeps its own
+state and answers with the violations that the record proves. It never raises for a broken rule; it
+raises `ValueError` for a record that no device may log, because then nothing it says can be
+trusted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class UnitName:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes [start_bytes, end_bytes) of one address space; `space` is the space's lower-case name."""
+    """Bytes [start_bytes, end_bytes) of one space; `space` is its lower-case name."""
 
     space: str
     start_bytes: int
@@ -47,10 +48,11 @@ class ByteRange:
 class Violation:
     """One broken rule.
 
-    Fields: `oracle`, the oracle's `name`; `rule`, the number of the lifecycle rule as text ("6"), or a word
-    for facts outside those rules ("geometry"); `message`, one sentence for a person; `unit` and `bytes`, what
-    it happened to, None where no single unit or range is meant; `events`, the records concerned, in the order
-    they happened, one line each; `details`, facts for programs: plain values with string keys only.
+    Fields: `oracle`, the oracle's `name`; `rule`, the number of the lifecycle rule as text ("6"),
+    or a word for facts outside those rules ("geometry"); `message`, one sentence for a person;
+    `unit` and `bytes`, what it happened to, None where no single unit or range is meant; `events`,
+    the records concerned, in the order they happened, one line each; `details`, facts for
+    programs: plain values with string keys only.
     """
 
     oracle: str

@@ -1,0 +1,150 @@
+"""What was last done to each byte of one address space, kept per run of bytes treated alike.
+
+The space is cut at a sorted list of boundaries. Each cell between two boundaries holds the last
+writes and the last reads that later accesses still have to be compared with. An access is stamped
+
+    (order, component, tick, node, position)
+
+`order` grows with every access of the run; (component, tick) is the epoch of the operation or
+transfer that makes it; `node` and `position` say which access it is, for reports.
+
+What may be dropped. Let x be stored and y a later access that covers the cell and is ordered after
+x. If y writes, or if x reads, then every access that races with x races with y as well: it is not
+ordered after y, else it would be ordered after x too, and y conflicts with all that x conflicts
+with. So x is never the *latest* racing access of any later one, and is dropped. This is why one
+epoch a cell is the rule and several are the exception (FastTrack), and why dropping changes no
+report.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Any, Final
+
+from onearena.stress.oracles.clocks import Clock
+
+Stamp = tuple[int, int, int, Any, int]
+Stamps = tuple[Stamp, ...]
+
+LIMIT_BYTES: Final = 1 << 62
+"""Addresses lie in [-LIMIT_BYTES, LIMIT_BYTES]."""
+
+FIRST_SWEEP_CELLS: Final = 256
+"""A sweep comes at this many cells, then whenever they have doubled since the last one."""
+
+NOTHING: Final[Stamps] = ()
+
+
+class IntervalShadow:
+    """The cells of one address space. Cell i covers [bounds[i], bounds[i + 1])."""
+
+    __slots__ = ("_bounds", "_reads", "_sweep_cells", "_writes")
+
+    def __init__(self) -> None:
+        self._bounds = [-LIMIT_BYTES, LIMIT_BYTES]
+        self._writes: list[Stamps] = [NOTHING]
+        self._reads: list[Stamps] = [NOTHING]
+        self._sweep_cells = FIRST_SWEEP_CELLS
+
+    @property
+    def cells(self) -> int:
+        """Number of cells: the memory in use."""
+        return len(self._writes)
+
+    def read(self, start: int, end: int, stamp: Stamp, clock: Clock) -> Stamp | None:
+        """Note a read of [start, end); the latest stored write not ordered before it, or None.
+
+        Cost: a binary search plus the cells covered; a cut costs a shift of the lists.
+        """
+        first, last = self._cut(start, end)
+        writes, reads = self._writes, self._reads
+        own = (stamp,)
+        race: Stamp | None = None
+        for cell in range(first, last):
+            for other in writes[cell]:
+                if other[2] > clock[other[1]] and (race is None or other[0] > race[0]):
+                    race = other
+            old = reads[cell]
+            if old:
+                kept = [other for other in old if other[2] > clock[other[1]]]
+                reads[cell] = (*kept, stamp) if kept else own
+            else:
+                reads[cell] = own
+        return race
+
+    def write(self, start: int, end: int, stamp: Stamp, clock: Clock) -> Stamp | None:
+        """Note a write of [start, end); the latest stored access not ordered before it, or None.
+
+        Cost: as `read`. Without a race the cells covered become one.
+        """
+        first, last = self._cut(start, end)
+        writes, reads = self._writes, self._reads
+        race: Stamp | None = None
+        for cell in range(first, last):
+            for other in writes[cell]:
+                if other[2] > clock[other[1]] and (race is None or other[0] > race[0]):
+                    race = other
+            for other in reads[cell]:
+                if other[2] > clock[other[1]] and (race is None or other[0] > race[0]):
+                    race = other
+        if race is None:
+            writes[first] = (stamp,)
+            reads[first] = NOTHING
+            if last - first > 1:
+                del self._bounds[first + 1 : last]
+                del writes[first + 1 : last]
+                del reads[first + 1 : last]
+        else:
+            for cell in range(first, last):
+                writes[cell] = (*_unordered(writes[cell], clock), stamp)
+                reads[cell] = _unordered(reads[cell], clock)
+        return race
+
+    def sweep_if_large(self, host: Clock) -> None:
+        """`sweep`, if the number of cells has doubled since the last one."""
+        if len(self._writes) > self._sweep_cells:
+            self.sweep(host)
+
+    def sweep(self, host: Clock) -> None:
+        """Drop what the host knows to be over; join equal neighbours. Cost: all cells."""
+        bounds = [-LIMIT_BYTES]
+        writes: list[Stamps] = []
+        reads: list[Stamps] = []
+        for cell, (old_writes, old_reads) in enumerate(zip(self._writes, self._reads, strict=True)):
+            write_stamps = _unordered(old_writes, host)
+            read_stamps = _unordered(old_reads, host)
+            if writes and writes[-1] == write_stamps and reads[-1] == read_stamps:
+                bounds[-1] = self._bounds[cell + 1]
+            else:
+                writes.append(write_stamps)
+                reads.append(read_stamps)
+                bounds.append(self._bounds[cell + 1])
+        self._bounds, self._writes, self._reads = bounds, writes, reads
+        self._sweep_cells = max(FIRST_SWEEP_CELLS, 2 * len(writes))
+
+    def _cut(self, start: int, end: int) -> tuple[int, int]:
+        """Make `start` and `end` boundaries; the cells [first, last) between them."""
+        bounds = self._bounds
+        first = bisect_right(bounds, start) - 1
+        if bounds[first] != start:
+            self._split(first, start)
+            first += 1
+        if bounds[first + 1] == end:
+            return first, first + 1
+        last = bisect_left(bounds, end, first)
+        if bounds[last] != end:
+            self._split(last - 1, end)
+        return first, last
+
+    def _split(self, cell: int, at: int) -> None:
+        self._bounds.insert(cell + 1, at)
+        self._writes.insert(cell + 1, self._writes[cell])
+        self._reads.insert(cell + 1, self._reads[cell])
+
+
+def _unordered(stamps: Stamps, clock: Clock) -> Stamps:
+    """The stamps that are not ordered before `clock`; the same tuple when that is all of them."""
+    if not stamps:
+        return stamps
+    kept = tuple(stamp for stamp in stamps if stamp[2] > clock[stamp[1]])
+    return stamps if len(kept) == len(stamps) else kept
