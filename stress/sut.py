@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onearena.core.answers import Answer, Blocked, Infeasible
-from onearena.core.device.interface import Access, Device, EventId, StreamId, TransferId, Work
+from onearena.core.device.interface import Device, EventId, StreamId, TransferId, Work
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
+from onearena.core.uses import Grant, Use
+
+
+__all__ = ["BandFacts", "Capabilities", "Grant", "PlanFacts", "SystemUnderTest", "Use"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +59,6 @@ class PlanFacts:
     schedule_stream: StreamId  # settles, table updates, translations, moves run here
     model: str = ""
     page_size: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Ids handed out, one tuple a band."""
-
-    ids: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A recorded use: what was resolved, and where. The system may subclass it with private fields.
-
-    `reads` and `writes` are (id, start, end) byte ranges in the arena; `host_reads`, `host_writes` the same in
-    the host tier. `buffer` is the slot that device-side translation fills for a forward (-1: none), and
-    `extra` are the accesses besides those (the buffer slot a forward reads).
-    """
-
-    serial: int
-    kind: UseKind
-    stream: StreamId
-    reads: tuple[tuple[int, int, int], ...] = ()
-    writes: tuple[tuple[int, int, int], ...] = ()
-    host_reads: tuple[tuple[int, int, int], ...] = ()
-    host_writes: tuple[tuple[int, int, int], ...] = ()
-    buffer: int = -1
-    extra: tuple[Access, ...] = ()
 
 
 class SystemUnderTest(Protocol):
