@@ -1,7 +1,8 @@
 """The typed errors of onearena.
 
-Capacity answers ("it does not fit") are values, not exceptions: see `docs/design.md`, section 3. Exceptions are for
-a bad argument (`UsageError`), a call that breaks the rules (`MisuseError`) and a device that failed (`DeviceError`).
+Capacity answers ("it does not fit") are values, not exceptions: see `docs/design.md`, section 3.
+Exceptions are for a bad argument (`UsageError`), a call that breaks the rules (`MisuseError`) and
+a device that failed (`DeviceError`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class OneArenaError(Exception):
 class UsageError(OneArenaError):
     """A bad argument, flag, file or declaration; the command line prints it and exits with 2.
 
-    `field` names the argument as the user wrote it (`--bytes`, `layers[3].dtype`), `value` is what was given and `fix`
-    says in the imperative what to give instead.
+    `field` names the argument as the user wrote it (`--bytes`, `layers[3].dtype`), `value` is
+    what was given and `fix` says in the imperative what to give instead.
     """
 
     def __init__(self, field: str, value: object, fix: str) -> None:
@@ -39,10 +40,10 @@ class UsageError(OneArenaError):
 
 
 class MisuseError(OneArenaError):
-    """A call that the lifecycle rules forbid: a double free, a stale or foreign id, a move under a transfer.
+    """A call that the rules forbid: a double free, a stale id, a move under a transfer.
 
-    The call changed nothing. `argument` names the argument at fault and `unit` the unit or id concerned (None when the
-    argument names no unit).
+    The call changed nothing. `argument` names the argument at fault and `unit` the unit or id
+    concerned (None when the argument names no unit).
     """
 
     def __init__(self, message: str, *, argument: str, unit: int | None = None) -> None:
