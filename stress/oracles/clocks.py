@@ -146,7 +146,7 @@ class Clocks:
             clock=tail.clock.copy(), stream=stream, tick=tick, index=index
         )
         if len(self._events) > self._sweep_events:
-            self._forget_known_events()
+            self.forget_known_events()
 
     def wait(self, stream: int, event: int) -> bool:
         """Later operations of `stream` follow `event`. False: the event was never recorded."""
@@ -202,6 +202,14 @@ class Clocks:
                 best, best_index = event, known.index
         return best
 
+    def forget_known_events(self) -> None:
+        """Drop the clocks of events that the host has caught up with: waiting adds nothing."""
+        host = self.host
+        for event in [e for e, known in self._events.items() if _within(known.clock, host)]:
+            del self._events[event]
+            self._forgotten.add(event)
+        self._sweep_events = max(FIRST_SWEEP_EVENTS, 2 * len(self._events))
+
     def _tail(self, stream: int) -> StreamClock:
         tail = self._streams.get(stream)
         if tail is None:
@@ -222,14 +230,6 @@ class Clocks:
         if tail.host_version != self._host_version:
             _join(tail.clock, self.host)
             tail.host_version = self._host_version
-
-    def _forget_known_events(self) -> None:
-        """Drop the clocks of events that the host has caught up with: waiting adds nothing."""
-        host = self.host
-        for event in [e for e, known in self._events.items() if _within(known.clock, host)]:
-            del self._events[event]
-            self._forgotten.add(event)
-        self._sweep_events = max(FIRST_SWEEP_EVENTS, 2 * len(self._events))
 
 
 def _join(target: Clock, source: Clock) -> bool:
