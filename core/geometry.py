@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 ALIGN_BYTES = 16
 """Arena bytes, grid origins, units and entries are multiples of this."""
@@ -105,7 +106,8 @@ class ArenaGeometry:
     def __post_init__(self) -> None:
         size, count = self.arena_bytes, len(self.bands)
         assert count >= 1, "an arena needs at least one band"
-        assert size >= 0 and size % ALIGN_BYTES == 0, f"arena_bytes {size} is not 16-aligned"
+        assert size >= 0, f"arena_bytes {size} is negative"
+        assert size % ALIGN_BYTES == 0, f"arena_bytes {size} is not 16-aligned"
         for index, band in enumerate(self.bands):
             expected = placement_of(index, count)
             assert band.placement is expected, f"band {index} is {band.placement}, not {expected}"
@@ -119,7 +121,7 @@ class ArenaGeometry:
             high = self.bands[-1].grid
             assert (size - high.origin_bytes) % high.unit_bytes == 0, "high grid must end at S"
         sinks = sorted(self.sink_range(index) for index in range(count))
-        for (_, left_end), (right_start, _) in zip(sinks, sinks[1:], strict=False):
+        for (_, left_end), (right_start, _) in pairwise(sinks):
             assert left_end + GUARD_BYTES <= right_start, f"sinks too close at {right_start}"
         assert sinks[-1][1] + GUARD_BYTES <= 0, f"no guard between sink and arena: {sinks[-1]}"
         assert sinks[0][0] - GUARD_BYTES >= -self.prefix_bytes, "prefix does not cover the sinks"
@@ -211,6 +213,27 @@ def chain_geometry(
     deepest = min(band.grid.origin_bytes for band in bands)
     prefix_bytes = round_up(GUARD_BYTES - deepest, PREFIX_ALIGN_BYTES)
     return ArenaGeometry(arena_bytes=arena_bytes, bands=bands, prefix_bytes=prefix_bytes)
+
+
+def packed_bytes(
+    units: Sequence[tuple[str, int]],
+    counts: Sequence[int],
+    *,
+    float_anchor_bytes: Sequence[int] = (),
+) -> int:
+    """Fewest arena bytes in which ``pack`` finds ``counts`` units of that chain feasible.
+
+    Takes the same ``units`` and ``float_anchor_bytes`` as ``chain_geometry``. O(bands).
+    """
+    assert len(counts) == len(units), f"{len(counts)} counts for {len(units)} bands"
+    anchors = tuple(float_anchor_bytes) or (0,) * max(0, len(units) - 2)
+    end = 0
+    for index, ((_, unit_bytes), count) in enumerate(zip(units, counts, strict=True)):
+        if count and placement_of(index, len(units)) is Placement.FLOATING:
+            phase = anchors[index - 1] % unit_bytes
+            end = phase + max(0, round_up(end - phase, unit_bytes))
+        end += count * unit_bytes
+    return end
 
 
 def _place_sinks(unit_bytes: Sequence[int], lowest: Sequence[int]) -> list[int]:

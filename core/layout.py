@@ -164,7 +164,8 @@ class Part:
     ring: bool = False
 
     def __post_init__(self) -> None:
-        assert self.shape and all(size >= 1 for size in self.shape), f"shape {self.shape}"
+        assert self.shape, f"part {self.name} has no dimension"
+        assert all(size >= 1 for size in self.shape), f"shape {self.shape}"
         assert not self.ring or not self.lifetime.per_token, f"ring {self.name} per token"
 
     @property

@@ -13,7 +13,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from onearena.core.errors import UsageError
 
@@ -21,7 +21,6 @@ FILE_BYTES_MAX = 4 << 20
 """Largest declaration, config or plan file read; real ones are a few kilobytes."""
 
 _DIGITS_MAX = 40
-_Default = TypeVar("_Default")
 _MISSING = object()
 
 
@@ -34,10 +33,12 @@ def read_text(path: str, *, field: str, limit_bytes: int = FILE_BYTES_MAX) -> st
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         fix = f"give the path of a readable file ({reason})"
         raise UsageError(field, path, fix) from None
-    with open(descriptor, "rb") as stream:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UsageError(field, path, "give a regular file, not a folder, pipe or device")
-        data = stream.read(limit_bytes + 1)
+        data = _read_bounded(descriptor, limit_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > limit_bytes:
         raise UsageError(field, path, f"give a file of at most {limit_bytes} bytes")
     try:
@@ -45,6 +46,15 @@ def read_text(path: str, *, field: str, limit_bytes: int = FILE_BYTES_MAX) -> st
     except UnicodeDecodeError as error:
         fix = f"give UTF-8 text (byte {error.start} is not)"
         raise UsageError(field, path, fix) from None
+
+
+def _read_bounded(descriptor: int, limit_bytes: int) -> bytes:
+    blocks: list[bytes] = []
+    left = limit_bytes
+    while left and (block := os.read(descriptor, min(left, 1 << 16))):
+        blocks.append(block)
+        left -= len(block)
+    return b"".join(blocks)
 
 
 def parse_text(text: str, *, source: str, toml: bool) -> object:
