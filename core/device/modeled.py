@@ -1,0 +1,563 @@
+"""The modeled device: streams, events and transfers in virtual time, one chosen step after the other.
+
+Nothing happens by itself. `enabled` lists the steps that real streams and peers could take next, `step` takes
+one; whoever chooses makes the schedule, so every order that streams, events and one-sided transfers allow can
+be had, and no other. The same calls and the same choices give the same trace, byte for byte.
+
+Steps of a stream: start the op at its head, one effect of the running op, end it, pass a wait whose event is
+complete, complete an event. Streams have at most one next step; they interleave. Steps of a transfer: begin to
+run, one effect, end, acknowledge a cancel; and, as faults, fail half-way or lose the peer.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from onearena.core.device.interface import (
+    EventId,
+    OpId,
+    StreamId,
+    TransferId,
+    TransferStatus,
+    Work,
+)
+from onearena.core.device.modeled_effects import Grids, Job, Memory, run_effect, spoil
+from onearena.core.device.trace import (
+    Effect,
+    End,
+    Enqueue,
+    Observe,
+    Record,
+    Start,
+    Trace,
+    TransferBegin,
+    TransferEnd,
+    WaitEvent,
+)
+from onearena.core.errors import DeviceError, MisuseError
+from onearena.core.rules import TRANSFER_KINDS
+
+EVENTS_MAX: Final = 1 << 16
+CLOSED_TRANSFERS_KEPT_MAX: Final = 1 << 16
+
+
+class StepKind(enum.IntEnum):
+    """What a device step does. Stream steps come first; the values are stored in choices: append only."""
+
+    START = 0
+    EFFECT = 1
+    END = 2
+    PASS = 3
+    COMPLETE = 4
+    TRANSFER_START = 5
+    TRANSFER_EFFECT = 6
+    TRANSFER_END = 7
+    CANCEL_ACKNOWLEDGED = 8
+    TRANSFER_FAIL = 9
+    PEER_DIES = 10
+
+
+class Step(NamedTuple):
+    """A step token. `number` is a stream (START to COMPLETE), a transfer, or a peer (PEER_DIES)."""
+
+    kind: StepKind
+    number: int
+
+
+Chooser: TypeAlias = Callable[[Sequence[Step]], int]
+"""Picks one of the enabled steps by its index."""
+
+Gate: TypeAlias = Callable[[str, int], bool]
+"""Whether the host gets to see something that is so: ("event", id) or ("transfer", id)."""
+
+# Queue items of a stream are (code, payload).
+_OP, _RECORD, _WAIT = 0, 1, 2
+
+
+class _Event:
+    __slots__ = ("clock", "complete", "number", "observed", "position", "stream", "waiters")
+
+    def __init__(self, number: int, stream: int, position: int, clock: tuple[int, ...]) -> None:
+        self.number = number
+        self.stream = stream
+        self.position = position  # the how manieth event of its stream
+        self.clock = clock  # per stream, how many of its events complete no later than this one
+        self.complete = False
+        self.observed = False
+        self.waiters: list[_Stream] = []
+
+
+class _Stream:
+    __slots__ = ("clock", "name", "number", "queue", "recorded", "running", "stalled", "token", "tokens")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.queue: deque[tuple[int, Job | _Event]] = deque()
+        self.running: Job | None = None
+        self.stalled = False
+        self.recorded = 0
+        self.clock: list[int] = []
+        self.token: Step | None = None
+        self.tokens = tuple(Step(kind, number) for kind in list(StepKind)[: StepKind.COMPLETE + 1])
+
+
+class _Transfer:
+    __slots__ = ("acknowledge", "cancelling", "fail", "job", "started", "status", "token", "tokens")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.status = TransferStatus.RUNNING
+        self.started = False
+        self.cancelling = False
+        self.tokens = tuple(
+            Step(kind, job.number)
+            for kind in (StepKind.TRANSFER_START, StepKind.TRANSFER_EFFECT, StepKind.TRANSFER_END)
+        )
+        self.token: Step | None = self.tokens[0]
+        self.acknowledge = Step(StepKind.CANCEL_ACKNOWLEDGED, job.number)
+        self.fail = Step(StepKind.TRANSFER_FAIL, job.number)
+
+
+class ModeledDevice:
+    """A `Device` whose every step somebody chooses. One thread calls everything.
+
+    `memory` holds the bytes as stamps, and the hooks that see each access; `trace` is the account of all that
+    happened; `gate`, when set, delays what the host sees of events and transfers that are over (never of an
+    event that must be over because of something the host saw already).
+
+    With `eager`, waits are passed and events completed as soon as they can be, a start is one step with the
+    first effect and an end one with the last: about half the steps, and the same orders of effects and
+    observations, because the merged steps touch nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        grids: Grids | None = None,
+        trace: Trace | None = None,
+        gate: Gate | None = None,
+        eager: bool = False,
+    ) -> None:
+        """`grids` gives, for each band that translations meet, where unit 0 starts and a unit's bytes."""
+        self.trace = Trace() if trace is None else trace
+        self.memory = Memory({} if grids is None else grids)
+        self.gate = gate
+        self.steps = 0
+        self._eager = eager
+        self._emit = self.trace.emit
+        self._error: str | None = None
+        self._streams: list[_Stream] = []
+        self._by_name: dict[str, _Stream] = {}
+        self._events: dict[EventId, _Event] = {}
+        self._next_event = 0
+        self._next_number = 0  # ops and transfers
+        self._transfers: dict[TransferId, _Transfer] = {}  # the host has not seen their end
+        self._closed: dict[TransferId, TransferStatus] = {}
+        self._dead_peers: set[int] = set()  # only asked for membership
+        self._host_clock: list[int] = []
+
+    # -- calls of the host --------------------------------------------------------------------------
+
+    def stream(self, name: str) -> StreamId:
+        """The stream of that name; made at the first call. O(1)."""
+        self._check_error()
+        known = self._by_name.get(name)
+        if known is None:
+            known = _Stream(len(self._streams), name)
+            self._streams.append(known)
+            self._by_name[name] = known
+            self.trace.stream_names.append(name)
+            self._host_clock.append(0)
+        return known.number
+
+    def launch(self, stream: StreamId, work: Work) -> OpId:
+        """Enqueue `work` on `stream`. O(accesses of the work)."""
+        target = self._stream(stream)
+        if work.kind in TRANSFER_KINDS:
+            raise MisuseError(
+                f"work.kind: {work.kind!r} is a transfer; use begin_transfer", argument="work"
+            )
+        number = self._next_number
+        job = Job(number, work)
+        self._next_number += 1
+        self._emit(Enqueue(number, stream, job.kind, work.label, work.accesses))
+        self._append(target, (_OP, job))
+        return number
+
+    def record(self, stream: StreamId) -> EventId:
+        """An event after everything enqueued on `stream` so far. O(streams)."""
+        source = self._stream(stream)
+        if len(self._events) >= EVENTS_MAX:
+            raise DeviceError(f"{EVENTS_MAX} events are named; release those whose uses are over")
+        source.recorded += 1
+        clock = source.clock
+        clock.extend([0] * (len(self._streams) - len(clock)))
+        clock[stream] = source.recorded
+        number = self._next_event
+        self._next_event += 1
+        event = _Event(number, stream, source.recorded, tuple(clock))
+        self._events[number] = event
+        self._emit(Record(number, stream))
+        self._append(source, (_RECORD, event))
+        return number
+
+    def wait(self, stream: StreamId, event: EventId) -> None:
+        """What `stream` gets from now on runs after `event`. O(streams)."""
+        target = self._stream(stream)
+        awaited = self._event(event)
+        self._emit(WaitEvent(stream, event))
+        _join(target.clock, awaited.clock)
+        self._append(target, (_WAIT, awaited))
+
+    def query(self, event: EventId) -> bool:
+        """Whether the host sees `event` complete; the first True is logged as `Observe`. O(streams)."""
+        self._check_error()
+        state = self._event(event)
+        if state.observed:
+            return True
+        if not state.complete:
+            return False
+        implied = self._host_clock[state.stream] >= state.position
+        if not implied and self.gate is not None and not self.gate("event", event):
+            return False
+        state.observed = True
+        _join(self._host_clock, state.clock)
+        self._emit(Observe(event))
+        return True
+
+    def release(self, event: EventId) -> None:
+        """No use names `event` any more: it is unknown from now on. O(1)."""
+        assert event in self._events, f"event {event} is not named by anyone: released twice?"
+        del self._events[event]
+
+    def begin_transfer(self, work: Work) -> TransferId:
+        """The peer may touch the bytes from now on. O(accesses of the work)."""
+        self._check_error()
+        if work.kind not in TRANSFER_KINDS:
+            raise MisuseError(f"work.kind: {work.kind!r} runs on a stream", argument="work")
+        number = self._next_number
+        transfer = _Transfer(Job(number, work))
+        self._next_number += 1
+        if work.peer in self._dead_peers:
+            transfer.status = TransferStatus.UNKNOWN
+        self._transfers[number] = transfer
+        self._emit(TransferBegin(number, int(work.kind), work.accesses))
+        return number
+
+    def transfer_status(self, transfer: TransferId) -> TransferStatus:
+        """What the host sees; the first DONE, FAILED or CANCELLED is logged as `TransferEnd`. O(1)."""
+        self._check_error()
+        closed = self._closed.get(transfer)
+        if closed is not None:
+            return closed
+        status = self._transfer(transfer).status
+        if status == TransferStatus.RUNNING:
+            return status
+        if self.gate is not None and not self.gate("transfer", transfer):
+            return TransferStatus.RUNNING
+        if status != TransferStatus.UNKNOWN:
+            self._close(transfer, status)
+        return status
+
+    def cancel_transfer(self, transfer: TransferId) -> None:
+        """Ask the peer to stop. It may still finish, or acknowledge. O(1)."""
+        self._check_error()
+        if transfer in self._closed:
+            raise MisuseError(
+                f"transfer {transfer}: the host has seen its end", argument="transfer"
+            )
+        self._transfer(transfer).cancelling = True
+
+    def disconnect(self, peer: int) -> None:
+        """Tear down the connection: no transfer of `peer` touches anything from now on. O(transfers)."""
+        self._check_error()
+        for number, transfer in list(self._transfers.items()):
+            if transfer.job.work.peer != peer:
+                continue
+            if transfer.status in (TransferStatus.RUNNING, TransferStatus.UNKNOWN):
+                self._stop_half_way(transfer, TransferStatus.FAILED)
+            self._close(number, transfer.status)
+        self._dead_peers.discard(peer)
+
+    # -- the schedule -------------------------------------------------------------------------------
+
+    def enabled(self, *, faults: bool = False) -> list[Step]:
+        """Every step possible now: streams by number, then transfers by id; with `faults`, then the failing
+        of each running transfer and the death of each peer with one. O(streams + transfers).
+        """
+        if self._error is not None:
+            return []
+        steps = [stream.token for stream in self._streams if stream.token is not None]
+        if not self._transfers:
+            return steps
+        running = TransferStatus.RUNNING
+        for transfer in self._transfers.values():
+            if transfer.token is not None:
+                steps.append(transfer.token)
+            if transfer.cancelling and transfer.status is running:
+                steps.append(transfer.acknowledge)
+        if faults:
+            alive = [each for each in self._transfers.values() if each.status is running]
+            steps += [transfer.fail for transfer in alive]
+            peers = sorted({transfer.job.work.peer for transfer in alive})
+            steps += [Step(StepKind.PEER_DIES, peer) for peer in peers]
+        return steps
+
+    def step(self, step: Step) -> None:
+        """Take one enabled step. O(accesses of the effect)."""
+        kind, number = step
+        self.steps += 1
+        if kind <= StepKind.COMPLETE:
+            stream = self._streams[number]
+            assert stream.token == step, f"{step} is not enabled; next of {number}: {stream.token}"
+            self._step_stream(stream, kind)
+        elif kind == StepKind.PEER_DIES:
+            self._kill_peer(number)
+        else:
+            self._step_transfer(self._transfers[number], step)
+
+    def complete(self, event: EventId) -> bool:
+        """Whether `event` is complete, seen by the host or not. For the schedule, not for the host. O(1)."""
+        return self._event(event).complete
+
+    def run_until_idle(self, chooser: Chooser | None = None) -> int:
+        """Take steps, without faults, until none is left; answers how many. Default: the first enabled.
+
+        Raises `DeviceError` naming stream and event when work is left that can never run.
+        """
+        taken = 0
+        while steps := self.enabled():
+            self.step(steps[0 if chooser is None else chooser(steps)])
+            taken += 1
+        self._check_error()
+        stuck = [self._stuck(s) for s in self._streams if s.queue or s.running is not None]
+        if stuck:
+            raise DeviceError("; ".join(stuck))
+        return taken
+
+    def stall(self, stream: StreamId, *, stalled: bool = True) -> None:
+        """Fault: `stream` takes no step until it is called again with `stalled=False`."""
+        target = self._stream(stream)
+        target.stalled = stalled
+        self._refresh(target)
+
+    def break_down(self, message: str) -> None:
+        """Fault: a device error that may have hit any work. Every later host call raises `DeviceError`."""
+        self._error = message
+
+    def busy(self) -> bool:
+        """Whether any stream has work, or any transfer is running. O(streams + transfers)."""
+        if any(stream.queue or stream.running is not None for stream in self._streams):
+            return True
+        return any(t.status is TransferStatus.RUNNING for t in self._transfers.values())
+
+    def describe(self, step: Step) -> str:
+        """One step in words: what, where, and the op's label."""
+        kind, number = step
+        words = kind.name.lower().replace("_", " ")
+        if kind == StepKind.PEER_DIES:
+            return f"peer {number} dies"
+        if kind > StepKind.COMPLETE:
+            job = self._transfers[number].job
+            return f"{words} of transfer {number}{_named(job)}"
+        stream = self._streams[number]
+        if stream.running is not None:
+            return f"{stream.name}: {words} of op {stream.running.number}{_named(stream.running)}"
+        payload = stream.queue[0][1]
+        if isinstance(payload, Job):
+            return f"{stream.name}: {words} of op {payload.number}{_named(payload)}"
+        return f"{stream.name}: {words} event {payload.number}"
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _check_error(self) -> None:
+        if self._error is not None:
+            raise DeviceError(f"the device broke down: {self._error}")
+
+    def _stream(self, stream: StreamId) -> _Stream:
+        self._check_error()
+        if not 0 <= stream < len(self._streams):
+            raise MisuseError(f"stream {stream} is not a stream of this device", argument="stream")
+        return self._streams[stream]
+
+    def _event(self, event: EventId) -> _Event:
+        state = self._events.get(event)
+        if state is None:
+            made = 0 <= event < self._next_event
+            what = "was released" if made else "was never recorded"
+            raise MisuseError(f"event {event} {what}", argument="event")
+        return state
+
+    def _transfer(self, transfer: TransferId) -> _Transfer:
+        state = self._transfers.get(transfer)
+        if state is None:
+            message = f"transfer {transfer} is not a transfer of this device, or ended long ago"
+            raise MisuseError(message, argument="transfer")
+        return state
+
+    def _close(self, number: TransferId, status: TransferStatus) -> None:
+        del self._transfers[number]
+        self._closed[number] = status
+        if len(self._closed) > CLOSED_TRANSFERS_KEPT_MAX:
+            del self._closed[next(iter(self._closed))]
+        self._emit(TransferEnd(number, int(status)))
+
+    def _append(self, stream: _Stream, item: tuple[int, Job | _Event]) -> None:
+        stream.queue.append(item)
+        if stream.token is None and stream.running is None and len(stream.queue) == 1:
+            self._refresh(stream)
+
+    def _refresh(self, stream: _Stream) -> None:
+        """Find the stream's next step. With `eager`, first take those that touch nothing, on every stream
+        that this sets free.
+        """
+        if self._eager:
+            pending = [stream]
+            for each in pending:  # grows while it runs; each event completes once, so it ends
+                self._take_quiet_steps(each, pending)
+                each.token = self._next_step(each)
+        else:
+            stream.token = self._next_step(stream)
+
+    def _take_quiet_steps(self, stream: _Stream, freed: list[_Stream]) -> None:
+        queue = stream.queue
+        while queue and stream.running is None and not stream.stalled:
+            code, payload = queue[0]
+            if code == _OP:
+                return
+            assert isinstance(payload, _Event)
+            if code == _RECORD:
+                payload.complete = True
+                freed += payload.waiters
+                payload.waiters.clear()
+            elif not payload.complete:
+                return
+            queue.popleft()
+
+    def _next_step(self, stream: _Stream) -> Step | None:
+        if stream.stalled:
+            return None
+        job = stream.running
+        if job is not None:
+            return stream.tokens[1 if job.next < job.length else 2]
+        if not stream.queue:
+            return None
+        code, payload = stream.queue[0]
+        if code == _OP:
+            return stream.tokens[0]
+        if code == _RECORD:
+            return stream.tokens[4]
+        assert isinstance(payload, _Event)
+        if payload.complete:
+            return stream.tokens[3]
+        if stream not in payload.waiters:
+            payload.waiters.append(stream)
+        return None
+
+    def _step_stream(self, stream: _Stream, kind: StepKind) -> None:
+        job = stream.running
+        if job is None:
+            code, payload = stream.queue.popleft()
+            if isinstance(payload, _Event):
+                if code == _RECORD:
+                    payload.complete = True
+                    waiters, payload.waiters = payload.waiters, []
+                    for waiter in waiters:
+                        self._refresh(waiter)
+                self._refresh(stream)
+                return
+            job = stream.running = payload
+            self._emit(Start(job.number))
+            if not self._eager:
+                stream.token = self._next_step(stream)
+                return
+        if kind != StepKind.END and job.next < job.length:
+            self._effect(job)
+            if not self._eager or job.next < job.length:
+                stream.token = self._next_step(stream)
+                return
+        self._end(job)
+        stream.running = None
+        self._refresh(stream)
+
+    def _effect(self, job: Job) -> None:
+        piece = job.next
+        self._emit(Effect(job.number, piece, run_effect(self.memory, job)))
+
+    def _end(self, job: Job) -> None:
+        if job.fails:
+            self._emit(Effect(job.number, job.next, spoil(self.memory, job)))
+        self._emit(End(job.number))
+
+    def _step_transfer(self, transfer: _Transfer, step: Step) -> None:
+        job = transfer.job
+        kind = step.kind
+        if kind in (StepKind.TRANSFER_FAIL, StepKind.CANCEL_ACKNOWLEDGED):
+            assert transfer.status is TransferStatus.RUNNING, f"{step}: {transfer.status!r}"
+            failed = kind == StepKind.TRANSFER_FAIL
+            assert failed or transfer.cancelling, f"{step}: nobody cancelled it"
+            ended = TransferStatus.FAILED if failed else TransferStatus.CANCELLED
+            self._stop_half_way(transfer, ended)
+            return
+        assert transfer.token == step, f"{step} is not enabled; next: {transfer.token}"
+        if kind == StepKind.TRANSFER_START:
+            transfer.started = True
+            self._emit(Start(job.number))
+        elif kind == StepKind.TRANSFER_EFFECT:
+            self._effect(job)
+        else:
+            transfer.status = TransferStatus.DONE
+            transfer.token = None
+            self._emit(End(job.number))
+            return
+        if job.next < job.length:
+            transfer.token = transfer.tokens[1]
+        else:
+            # A dead peer may have touched everything, but nobody will ever confirm the end.
+            dead = transfer.status is TransferStatus.UNKNOWN
+            transfer.token = None if dead else transfer.tokens[2]
+
+    def _stop_half_way(self, transfer: _Transfer, status: TransferStatus) -> None:
+        """The transfer touches nothing any more; what it was to write is undefined."""
+        job = transfer.job
+        if not transfer.started:
+            self._emit(Start(job.number))
+        spoilt = spoil(self.memory, job)
+        if spoilt:
+            self._emit(Effect(job.number, job.next, spoilt))
+        self._emit(End(job.number))
+        transfer.status = status
+        transfer.token = None
+
+    def _kill_peer(self, peer: int) -> None:
+        self._dead_peers.add(peer)
+        for transfer in self._transfers.values():
+            if transfer.job.work.peer == peer and transfer.status is TransferStatus.RUNNING:
+                transfer.status = TransferStatus.UNKNOWN
+                if transfer.token == transfer.tokens[2]:
+                    transfer.token = None
+
+    def _stuck(self, stream: _Stream) -> str:
+        if stream.stalled:
+            return f"stream {stream.name!r} is stuck: it takes no step"
+        awaited = stream.queue[0][1]
+        assert isinstance(awaited, _Event), f"stream {stream.name!r} has an op and no step"
+        source = self._streams[awaited.stream].name
+        return f"stream {stream.name!r} is stuck: it waits on event {awaited.number} of {source!r}"
+
+
+def _join(clock: list[int], other: Sequence[int]) -> None:
+    """Elementwise maximum, into `clock`."""
+    if len(clock) < len(other):
+        clock.extend([0] * (len(other) - len(clock)))
+    for i, position in enumerate(other):
+        if position > clock[i]:
+            clock[i] = position
+
+
+def _named(job: Job) -> str:
+    return f" ({job.work.label})" if job.work.label else ""

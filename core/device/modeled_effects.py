@@ -1,0 +1,468 @@
+"""What modeled work does to modeled bytes, cut into effects that the schedule places one by one.
+
+An effect is the smallest thing that happens at once. A forward reads all it reads several times, with its
+writes in between, part by part; a copy reads one part of every pair, then writes it; a table update writes
+its entries part by part; a translation reads the table, then writes its buffer slot. So whatever gets
+between two effects shows in the stamps.
+
+Happens on the one thread that steps the device.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from onearena.core.device.byte_map import ByteMap, Segment
+from onearena.core.device.interface import (
+    BAND_SHIFT,
+    BUFFER_SLOT_BYTES,
+    UNDEFINED,
+    Access,
+    OpKind,
+    Space,
+    Touch,
+    Work,
+    buffer_access,
+    table_access,
+)
+from onearena.core.rules import UseKind
+
+ReadHook: TypeAlias = Callable[[int, Access, Sequence[Segment]], object]
+WriteHook: TypeAlias = Callable[[int, Access, Sequence[Segment]], object]
+UndeclaredHook: TypeAlias = Callable[[int, Access], object]
+Grids: TypeAlias = Mapping[int, tuple[int, int]]
+"""Table key >> BAND_SHIFT -> (origin, unit) in bytes: where unit 0 starts, and how long a unit is."""
+
+WILD_ADDRESS: Final = -(1 << 60)
+"""Where a forward ends up whose buffer slot was never filled: bytes that nobody owns."""
+
+UNDECLARED_KEPT_MAX: Final = 1024
+ALIGN_MASK: Final = ~15
+
+COPY_KINDS: Final = frozenset(
+    (int(UseKind.BACKUP), int(UseKind.LOAD), int(UseKind.MOVE), int(UseKind.FORK))
+)
+TOUCH_KINDS: Final = frozenset(
+    (int(UseKind.FORWARD), int(UseKind.ZEROING), int(UseKind.SEND), int(UseKind.RECEIVE))
+)
+
+# Codes of effects. A program is a tuple of (code, part).
+_READ, _WRITE, _CAPTURE, _STORE, _TABLE_WRITE, _TABLE_READ, _BUFFER_WRITE, _READ_PART = range(8)
+_Program: TypeAlias = tuple[tuple[int, int], ...]
+_PROGRAMS: Final[dict[tuple[int, bool, bool, int, int], _Program]] = {}
+
+
+class Memory:
+    """The modeled contents of every space, and the hooks that see each access as it happens."""
+
+    __slots__ = (
+        "arena",
+        "buffers",
+        "grids",
+        "host",
+        "on_read",
+        "on_undeclared",
+        "on_write",
+        "table",
+        "undeclared",
+        "undeclared_count",
+    )
+
+    def __init__(self, grids: Grids) -> None:
+        """Everything undefined; every table entry 0, the band's sink."""
+        self.arena = ByteMap(UNDEFINED)
+        self.host = ByteMap(UNDEFINED)
+        self.table: dict[int, int] = {}
+        self.buffers: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.grids = grids
+        self.on_read: ReadHook | None = None
+        self.on_write: WriteHook | None = None
+        self.on_undeclared: UndeclaredHook | None = None
+        self.undeclared: list[tuple[int, Access]] = []
+        self.undeclared_count = 0
+
+    def write(self, number: int, access: Access, stamp: int) -> None:
+        """One op or transfer leaves `stamp` in a range of arena or host."""
+        held = self.arena if access[0] == 0 else self.host
+        held.assign(access[1], access[2], stamp)
+        if self.on_write is not None:
+            self.on_write(number, access, ((access[1], access[2], stamp),))
+
+    def report_undeclared(self, number: int, access: Access) -> None:
+        """Op or transfer `number` touches bytes that the host did not record for it."""
+        self.undeclared_count += 1
+        if len(self.undeclared) < UNDECLARED_KEPT_MAX:
+            self.undeclared.append((number, access))
+        if self.on_undeclared is not None:
+            self.on_undeclared(number, access)
+
+
+class Cover:
+    """Whether the accesses a host recorded for one op cover what the op really touches.
+
+    A recorded write covers reads too: whoever may write bytes was ordered after all who used them.
+    """
+
+    __slots__ = ("_accesses", "_exact", "_merged")
+
+    def __init__(self, accesses: Sequence[Access]) -> None:
+        """O(accesses)."""
+        self._accesses = accesses
+        # Most touches lie in one recorded range whose start is known: one look-up settles them.
+        self._exact: dict[tuple[int, int], tuple[int, bool]] = {}
+        for space, start, end, writes in accesses:
+            at = (int(space), start)
+            known = self._exact.get(at)
+            if known is None or (writes, end) > (known[1], known[0]):
+                self._exact[at] = (end, writes)
+        self._merged: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
+
+    def covers(self, space: int, start: int, end: int, *, writes: bool, base: int) -> bool:
+        """`base`: where the recorded range probably starts. O(1) mostly, else O(log n) after one sort."""
+        known = self._exact.get((space, base))
+        if known is not None and end <= known[0] and (known[1] or not writes) and base <= start:
+            return True
+        merged = self._merged.get((space, writes))
+        if merged is None:
+            merged = self._merged[space, writes] = self._merge(space, writes=writes)
+        starts, ends = merged
+        i = bisect_right(starts, start) - 1
+        return start >= end or (i >= 0 and end <= ends[i])
+
+    def _merge(self, space: int, *, writes: bool) -> tuple[list[int], list[int]]:
+        starts: list[int] = []
+        ends: list[int] = []
+        ranges = [(a[1], a[2]) for a in self._accesses if a[0] == space and (a[3] or not writes)]
+        for start, end in sorted(ranges):
+            if ends and start <= ends[-1]:
+                ends[-1] = max(ends[-1], end)
+            else:
+                starts.append(start)
+                ends.append(end)
+        return starts, ends
+
+
+class Job:
+    """One op or transfer on its way through its effects."""
+
+    __slots__ = (
+        "captured",
+        "cover",
+        "fails",
+        "kind",
+        "length",
+        "next",
+        "number",
+        "program",
+        "ranges",
+        "reads",
+        "resolved",
+        "touches",
+        "work",
+        "writes",
+    )
+
+    def __init__(self, number: int, work: Work) -> None:
+        """`number` is the op or transfer id."""
+        kind = int(work.kind)
+        touches = work.touches
+        if kind in TOUCH_KINDS and not touches:
+            touches = tuple(
+                Touch(-1, access.start, access.end, access.writes, work.stamp)
+                for access in work.accesses
+                if access.space == Space.ARENA
+            )
+        self.number = number
+        self.work = work
+        self.kind = kind
+        self.touches = touches
+        self.program = _program(kind, touches, work)
+        self.next = 0
+        limit = work.effects_before_failure
+        self.fails = 0 <= limit <= len(self.program)
+        self.length = limit if self.fails else len(self.program)
+        self.cover: Cover | None = None
+        self.resolved: tuple[tuple[int, int], ...] | None = None
+        self.reads: tuple[Access, ...] = ()
+        self.writes: list[list[tuple[Access, int]]] = []
+        self.captured: list[list[Segment]] = []  # a copy: what its last capture read
+        self.ranges: tuple[tuple[int, int], ...] = ()  # a translation: what it found in the table
+
+
+def _program(kind: int, touches: tuple[Touch, ...], work: Work) -> _Program:
+    reads = writes = False
+    for touch in touches:
+        if touch[3]:
+            writes = True
+        else:
+            reads = True
+    key = (kind, reads, writes, work.pieces, work.passes)
+    program = _PROGRAMS.get(key)
+    if program is None:
+        program = _PROGRAMS[key] = _make_program(*key)
+    return program
+
+
+def _make_program(kind: int, reads: bool, writes: bool, pieces: int, passes: int) -> _Program:
+    assert pieces >= 1, f"pieces is {pieces}, give 1 or more"
+    assert passes >= 1, f"passes is {passes}, give 1 or more"
+    if kind in COPY_KINDS:
+        return tuple((code, part) for part in range(pieces) for code in (_CAPTURE, _STORE))
+    if kind == OpKind.TABLE_UPDATE:
+        return tuple((_TABLE_WRITE, part) for part in range(pieces))
+    if kind == OpKind.TRANSLATE:
+        return ((_TABLE_READ, 0), (_BUFFER_WRITE, 0))
+    assert kind in TOUCH_KINDS, f"kind is {kind}, give a UseKind or an OpKind"
+    timed: list[tuple[int, int, int]] = []
+    if kind == UseKind.SEND:
+        timed = [(part, _READ_PART, part) for part in range(pieces)] if reads else []
+    elif reads:
+        # Reads at equal distances from start to end, writes at the middles of equal parts between.
+        timed = [(2 * pieces * i, _READ, i) for i in range(passes)]
+    if writes:
+        timed += [((2 * part + 1) * max(passes - 1, 1), _WRITE, part) for part in range(pieces)]
+    return tuple((code, part) for _, code, part in sorted(timed))
+
+
+def run_effect(memory: Memory, job: Job) -> tuple[Access, ...]:
+    """Do the next effect of `job`; answers what it really touched. O(accesses of the effect)."""
+    code, part = job.program[job.next]
+    job.next += 1
+    return _EFFECTS[code](memory, job, part)
+
+
+def spoil(memory: Memory, job: Job) -> tuple[Access, ...]:
+    """`job` ended half-way: whatever it writes is undefined from now on. Answers those writes."""
+    if job.kind in COPY_KINDS:
+        _, target_space = _copy_spaces(job.kind)
+        accesses = [
+            Access(target_space, target, target + nbytes, True)
+            for _, target, nbytes in job.work.pairs
+        ]
+    else:
+        _resolve(memory, job)
+        accesses = [access for part in job.writes for access, _ in part]
+    for access in accesses:
+        memory.write(job.number, access, UNDEFINED)
+    return tuple(accesses)
+
+
+def _cover(job: Job) -> Cover:
+    if job.cover is None:
+        job.cover = Cover(job.work.accesses)
+    return job.cover
+
+
+def _part_of(start: int, end: int, part: int, pieces: int) -> tuple[int, int]:
+    """Part `part` of [start, end), cut at multiples of 16 bytes where it is long enough."""
+    nbytes = end - start
+    low = nbytes * part // pieces
+    high = nbytes * (part + 1) // pieces
+    if nbytes >= 16 * pieces:
+        low &= ALIGN_MASK
+        if part + 1 < pieces:
+            high &= ALIGN_MASK
+    return start + low, start + high
+
+
+def _resolve(memory: Memory, job: Job) -> None:
+    """Find the addresses of the touches: absolute ones, and those in the buffer slot as it is now.
+
+    A forward looks at its slot at every effect, as a kernel would: a slot filled anew too early sends the
+    rest of the forward elsewhere.
+    """
+    work = job.work
+    slot = work.buffer if job.kind == UseKind.FORWARD else -1
+    ranges = memory.buffers.get(slot, ()) if slot >= 0 else ()
+    if ranges is job.resolved:
+        return
+    cover = _cover(job)
+    if slot >= 0 and job.resolved is None:
+        address = slot * BUFFER_SLOT_BYTES
+        if not cover.covers(3, address, address + BUFFER_SLOT_BYTES, writes=False, base=address):
+            memory.report_undeclared(job.number, buffer_access(slot, writes=False))
+    job.resolved = ranges
+    reads: list[Access] = []
+    pieces = work.pieces
+    parts: list[list[tuple[Access, int]]] = [[] for _ in range(pieces)]
+    arena = Space.ARENA
+    for entry, first, last, writes, stamp in job.touches:
+        base = first
+        start, end = first, last
+        if entry >= 0:
+            base = ranges[entry][0] if entry < len(ranges) else WILD_ADDRESS
+            start += base
+            end += base
+        if not cover.covers(0, start, end, writes=writes, base=base):
+            memory.report_undeclared(job.number, Access(arena, start, end, writes))
+        if not writes:
+            reads.append(Access(arena, start, end, False))
+            continue
+        for part in range(pieces):
+            low, high = _part_of(start, end, part, pieces)
+            if low < high:
+                parts[part].append((Access(arena, low, high, True), stamp))
+    job.reads = tuple(reads)
+    job.writes = parts
+
+
+def _with_buffer(job: Job, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
+    if job.work.buffer >= 0 and job.kind == UseKind.FORWARD:
+        return (buffer_access(job.work.buffer, writes=False), *accesses)
+    return accesses
+
+
+def _read(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    _resolve(memory, job)
+    hook = memory.on_read
+    if hook is not None:
+        look = memory.arena.read
+        for access in job.reads:
+            hook(job.number, access, look(access[1], access[2]))
+    return _with_buffer(job, job.reads)
+
+
+def _read_part(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    _resolve(memory, job)
+    accesses = []
+    for space, start, end, _ in job.reads:
+        low, high = _part_of(start, end, part, job.work.pieces)
+        if low < high:
+            accesses.append(Access(space, low, high, False))
+    if memory.on_read is not None:
+        for access in accesses:
+            memory.on_read(job.number, access, memory.arena.read(access.start, access.end))
+    return tuple(accesses)
+
+
+def _write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    _resolve(memory, job)
+    accesses = []
+    assign = memory.arena.assign
+    hook = memory.on_write
+    for access, stamp in job.writes[part]:
+        _, start, end, _ = access
+        assign(start, end, stamp)
+        if hook is not None:
+            hook(job.number, access, ((start, end, stamp),))
+        accesses.append(access)
+    return _with_buffer(job, tuple(accesses))
+
+
+def _copy_spaces(kind: int) -> tuple[Space, Space]:
+    """Where a copy reads, and where it writes."""
+    if kind == UseKind.BACKUP:
+        return Space.ARENA, Space.HOST
+    if kind == UseKind.LOAD:
+        return Space.HOST, Space.ARENA
+    return Space.ARENA, Space.ARENA
+
+
+def _capture(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    """Read one part of every pair."""
+    source_space, target_space = _copy_spaces(job.kind)
+    held = memory.arena if source_space == Space.ARENA else memory.host
+    pieces = job.work.pieces
+    if part == 0:
+        _check_pairs(memory, job, source_space, target_space)
+    captured: list[list[Segment]] = []
+    accesses = []
+    for source, _, nbytes in job.work.pairs:
+        low, high = _part_of(source, source + nbytes, part, pieces)
+        seen = held.read(low, high)
+        captured.append(seen)
+        access = Access(source_space, low, high, False)
+        accesses.append(access)
+        if memory.on_read is not None:
+            memory.on_read(job.number, access, seen)
+    job.captured = captured
+    return tuple(accesses)
+
+
+def _check_pairs(memory: Memory, job: Job, source_space: Space, target_space: Space) -> None:
+    cover = _cover(job)
+    for source, target, nbytes in job.work.pairs:
+        end = source + nbytes
+        if not cover.covers(int(source_space), source, end, writes=False, base=source):
+            memory.report_undeclared(job.number, Access(source_space, source, end, False))
+        end = target + nbytes
+        if not cover.covers(int(target_space), target, end, writes=True, base=target):
+            memory.report_undeclared(job.number, Access(target_space, target, end, True))
+
+
+def _store(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    """Write what the last capture read."""
+    _, target_space = _copy_spaces(job.kind)
+    held = memory.arena if target_space == Space.ARENA else memory.host
+    pieces = job.work.pieces
+    accesses = []
+    for (source, target, nbytes), seen in zip(job.work.pairs, job.captured, strict=True):
+        low, high = _part_of(target, target + nbytes, part, pieces)
+        shift = target - source
+        access = Access(target_space, low, high, True)
+        accesses.append(access)
+        written = [(start + shift, end + shift, stamp) for start, end, stamp in seen]
+        held.put(written)
+        if memory.on_write is not None:
+            memory.on_write(job.number, access, written)
+    return tuple(accesses)
+
+
+def _table_write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    entries = job.work.entries
+    pieces = job.work.pieces
+    cover = _cover(job)
+    accesses = []
+    count = len(entries)
+    for key, unit in entries[count * part // pieces : count * (part + 1) // pieces]:
+        access = table_access(key, writes=True)
+        if not cover.covers(2, access[1], access[2], writes=True, base=access[1]):
+            memory.report_undeclared(job.number, access)
+        memory.table[key] = unit
+        accesses.append(access)
+    return tuple(accesses)
+
+
+def _table_read(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    cover = _cover(job)
+    accesses = []
+    ranges = []
+    table = memory.table
+    grids = memory.grids
+    for key in job.work.keys:
+        access = table_access(key, writes=False)
+        if not cover.covers(2, access[1], access[2], writes=False, base=access[1]):
+            memory.report_undeclared(job.number, access)
+        accesses.append(access)
+        grid = grids.get(key >> BAND_SHIFT)
+        if grid is None:
+            ranges.append((WILD_ADDRESS, WILD_ADDRESS))
+        else:
+            start = grid[0] + table.get(key, 0) * grid[1]
+            ranges.append((start, start + grid[1]))
+    job.ranges = tuple(ranges)
+    return tuple(accesses)
+
+
+def _buffer_write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+    access = buffer_access(job.work.buffer, writes=True)
+    if not _cover(job).covers(3, access[1], access[2], writes=True, base=access[1]):
+        memory.report_undeclared(job.number, access)
+    # `ranges` is a fresh tuple each time: running forwards notice a new filling by its identity.
+    memory.buffers[job.work.buffer] = job.ranges
+    return (access,)
+
+
+# By effect code.
+_EFFECTS: Final = (
+    _read,
+    _write,
+    _capture,
+    _store,
+    _table_write,
+    _table_read,
+    _buffer_write,
+    _read_part,
+)
