@@ -1,4 +1,4 @@
-"""Write docs/commands.md from the commands themselves; with --check, say whether it is up to date."""
+"""Write docs/commands.md from the commands' own help; with --check, compare it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def render() -> str:
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
     # The same width everywhere, or the page would depend on the terminal it was made in.
-    return click.Context(command, info_name=name, parent=parent, terminal_width=COLUMNS_MAX)
+    settings = {**command.context_settings, "terminal_width": COLUMNS_MAX}
+    return click.Context(command, info_name=name, parent=parent, **settings)
 
 
 def _block(context: click.Context) -> str:

@@ -176,7 +176,8 @@ def run(args: Sequence[str]) -> int:
 
 def _say(line: str) -> int:
     """Print one line, whatever the message holds, and return the exit code of a usage error."""
-    click.echo(f"onearena: {' '.join(line.split())}", err=True)
+    words = " ".join(line.split()).encode("utf-8", "backslashreplace").decode()
+    click.echo(f"onearena: {words}", err=True)
     return EXIT_USAGE
 
 

@@ -1,4 +1,4 @@
-"""What every test shares: one OpenMP thread, Hypothesis profiles, the optional folder of shared data."""
+"""What every test shares: one OpenMP thread, Hypothesis profiles, optional shared data."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """Model geometries and traces that are not part of the project; skips where they are not there."""
+    """Model geometries and traces from outside the project; skips where they are not there."""
     folder = Path(os.environ.get("ONEARENA_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
-        pytest.skip(f"ONEARENA_SHARED names no folder ({folder}): the data lies outside the project")
+        pytest.skip(
+            f"ONEARENA_SHARED names no folder ({folder}): the data lies outside the project"
+        )
     return folder
 
 

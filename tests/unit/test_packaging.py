@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -51,7 +50,7 @@ def test_links_for_type_checkers_reach_the_folders():
     assert sorted(link.name for link in links.iterdir()) == sorted(TOPS)
     for link in links.iterdir():
         assert link.resolve() == ROOT / link.name
-        assert os.readlink(link) == f"../../../{link.name}"
+        assert link.readlink() == Path(f"../../../{link.name}")
 
 
 def test_imports_come_from_this_checkout_once():
@@ -103,7 +102,8 @@ def test_dependencies_point_inward(package):
 
 @pytest.mark.slow
 def test_wheel_holds_every_source_and_data_file(tmp_path):
-    # In a copy: setuptools builds in place, and an old build/ would hide a file that is missing now.
+    # In a copy: setuptools builds in place, and an old build/ would hide a file that is missing
+    # now.
     source = tmp_path / "source"
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         source.mkdir(exist_ok=True)
