@@ -20,15 +20,14 @@ from onearena.core.words import (
     A_ARENA,
     A_BANDS,
     A_BYTES,
+    A_DEMAND,
     A_EPOCH,
     A_ERROR_DETAIL,
     A_ERROR_INDEX,
     A_RESULT,
-    A_RESULT_PENDING,
     A_RETREAT_LOG,
     A_RETREATS,
     B_CAPACITY,
-    B_DEMAND,
     B_FIRST,
     B_FRESH,
     B_GROW,
@@ -75,6 +74,10 @@ from onearena.core.words import (
     DUPLICATE_UNIT,
     FOREIGN_ARENA,
     FOREIGN_BAND,
+    FREE_LOG,
+    FREE_PENDING,
+    FREE_RELEASED,
+    FREE_RETREATS,
     HAS_BEEN_WRITTEN,
     HOLE,
     ID_ARENA_MASK,
@@ -116,7 +119,7 @@ from onearena.core.words import (
     VACATED,
 )
 
-LAYOUT_DIGEST = "b5d957853c6d46ca"
+LAYOUT_DIGEST = "b1fa5fff2b1cafad"
 """`words.layout_digest()` of the layout these kernels were written for; see `words`."""
 
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
@@ -612,10 +615,10 @@ def _extend(words, head, owner, out, k, total):
 
 @_kernel
 def check_demand(words):
-    """Can the demand in B_DEMAND be met without a move? Fills the growth plan; pure otherwise."""
+    """Can the demand in A_DEMAND be met without a move? Fills the growth plan; pure otherwise."""
     for band in range(words[A_BANDS]):
         head = header(band)
-        demand = words[head + B_DEMAND]
+        demand = words[A_DEMAND + band]
         if demand < 0:
             return _refuse(words, BAD_DEMAND, band, demand)
         # Ids never bind by construction (SPARE_IDS); generations used up could make them.
@@ -628,19 +631,19 @@ def check_demand(words):
 
 
 @_kernel
-def allocate(words, out, total):
-    """Hand out B_DEMAND units of every band, or none. Holes first, then growth.
+def allocate(words, out):
+    """Hand out A_DEMAND units of every band, or none. Holes first, then growth.
 
-    `out` has room for `total` ids, then `total` units, in chain order. No band's holes or
-    frontiers change on a refusal.
+    `out` takes the ids, then the units, in chain order; its length is twice the demand's sum.
     """
     code = check_demand(words)
     if code != OK:
         return code
     k = 0
+    total = out.size >> 1
     for band in range(words[A_BANDS]):
         head = header(band)
-        demand = words[head + B_DEMAND]
+        demand = words[A_DEMAND + band]
         if demand == 0:
             continue
         owner = (words[A_ARENA] << ID_ARENA_SHIFT) | (band << ID_BAND_SHIFT)
@@ -697,8 +700,8 @@ def free(words, ids, out):
     """Drop one reference per id. Those that lose their last free their unit logically.
 
     A unit with uses, transfers or a quarantine becomes PENDING, any other a HOLE; frontiers
-    then retreat. `out` (2 x len): released ids, then their units, in order of `ids`; A_RESULT
-    says how many, A_RESULT_PENDING how many of them are PENDING.
+    then retreat. `out` takes the released ids, from len(ids) on their units, and from
+    2 * len(ids) on the counts and the retreat log (FREE_*).
     """
     n = ids.size
     for k in range(n):
@@ -734,9 +737,13 @@ def free(words, ids, out):
         out[released] = vid
         out[n + released] = unit
         released += 1
-    words[A_RESULT] = released
-    words[A_RESULT_PENDING] = pending
     _retreat_touched(words)
+    retreats = words[A_RETREATS]
+    out[2 * n + FREE_RELEASED] = released
+    out[2 * n + FREE_PENDING] = pending
+    out[2 * n + FREE_RETREATS] = retreats
+    for k in range(3 * retreats):
+        out[2 * n + FREE_LOG + k] = words[A_RETREAT_LOG + k]
     words[A_EPOCH] += 1
     return OK
 

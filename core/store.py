@@ -7,6 +7,7 @@ units have to wait. The arena object owns it: only that calls what changes units
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,16 +21,19 @@ from onearena.core.errors import MisuseError
 from onearena.core.geometry import ArenaGeometry
 from onearena.core.ids import describe_id
 from onearena.core.words import (
+    A_DEMAND,
     A_EPOCH,
     A_ERROR_DETAIL,
     A_ERROR_INDEX,
     A_RESULT,
-    A_RESULT_PENDING,
     A_RETREAT_LOG,
     A_RETREATS,
-    B_DEMAND,
     BAND_HEADER_WORDS,
     BAND_HEADERS,
+    FREE_LOG,
+    FREE_PENDING,
+    FREE_RELEASED,
+    FREE_RETREATS,
     UNIT_PINNED,
     UNIT_QUARANTINED,
     UNIT_TRANSFERS_MASK,
@@ -44,16 +48,31 @@ from onearena.core.words import (
 )
 
 _INT64 = np.dtype(np.int64)
+_empty = np.empty
 
 
-class Handout(NamedTuple):
-    """Units handed out, in chain order and within a band in the order they were taken.
+class Handout:
+    """Units handed out, in chain order and within a band in the order they were taken."""
 
-    ``ids`` int64[n] virtual ids, ``units`` int64[n] physical units; band by band as in the demand.
-    """
+    __slots__ = ("_out", "size")
 
-    ids: Int64s
-    units: Int64s
+    def __init__(self, out: Int64s, size: int) -> None:
+        self._out = out
+        self.size = size
+        """Units in all bands together."""
+
+    def __repr__(self) -> str:
+        return f"Handout(ids={self.ids.tolist()}, units={self.units.tolist()})"
+
+    @property
+    def ids(self) -> Int64s:
+        """int64[size]: virtual ids, band by band as in the demand."""
+        return self._out[: self.size]
+
+    @property
+    def units(self) -> Int64s:
+        """int64[size]: the physical units of `ids`."""
+        return self._out[self.size :]
 
 
 class Retreat(NamedTuple):
@@ -64,17 +83,44 @@ class Retreat(NamedTuple):
     end_unit: int
 
 
-class Freed(NamedTuple):
-    """What a free released: ids that lost their last reference, and the units they had.
+class Freed:
+    """What a free released. Decoded only when asked for: most callers ignore most of it."""
 
-    ``pending_units`` of them wait for a blocker; the others are holes, or beyond a frontier if
-    ``retreats`` covers them.
-    """
+    __slots__ = ("_out", "_size")
 
-    ids: Int64s
-    units: Int64s
-    pending_units: int
-    retreats: tuple[Retreat, ...]
+    def __init__(self, out: Int64s, size: int) -> None:
+        self._out = out
+        self._size = size
+
+    def __repr__(self) -> str:
+        return (
+            f"Freed(ids={self.ids.tolist()}, units={self.units.tolist()}, "
+            f"pending_units={self.pending_units}, retreats={self.retreats})"
+        )
+
+    def _tail(self, field: int) -> int:
+        return int(self._out[2 * self._size + field])
+
+    @property
+    def ids(self) -> Int64s:
+        """int64[released]: ids that lost their last reference, in the order of the argument."""
+        return self._out[: self._tail(FREE_RELEASED)]
+
+    @property
+    def units(self) -> Int64s:
+        """int64[released]: the units that `ids` had."""
+        return self._out[self._size : self._size + self._tail(FREE_RELEASED)]
+
+    @property
+    def pending_units(self) -> int:
+        """How many of `units` wait for a blocker; the others are holes or beyond a frontier."""
+        return self._tail(FREE_PENDING)
+
+    @property
+    def retreats(self) -> tuple[Retreat, ...]:
+        """Units that left their band: at most two ranges a band."""
+        start = 2 * self._size + FREE_LOG
+        return _retreats(self._out[start : start + 3 * self._tail(FREE_RETREATS)].tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +154,16 @@ class Store:
     other sequence of integers is copied into one first.
     """
 
-    __slots__ = ("_cells", "_demand_at", "_limits", "arena", "bands", "geometry", "words")
+    __slots__ = (
+        "_capacity_units",
+        "_cells",
+        "_free_tail_words",
+        "_pack_demand",
+        "arena",
+        "bands",
+        "geometry",
+        "words",
+    )
 
     def __init__(self, geometry: ArenaGeometry, *, arena: int = 0) -> None:
         self.geometry = geometry
@@ -118,8 +173,9 @@ class Store:
         self.bands = tuple(
             Band(self.words, band, index) for index, band in enumerate(geometry.bands)
         )
-        self._demand_at = tuple(band_header(b) + B_DEMAND for b in range(len(geometry.bands)))
-        self._limits = tuple(band.grid.capacity_units for band in geometry.bands)
+        self._pack_demand = struct.Struct(f"={len(self.bands)}q").pack_into
+        self._capacity_units = sum(band.grid.capacity_units for band in geometry.bands)
+        self._free_tail_words = FREE_LOG + 6 * len(self.bands)
 
     @property
     def epoch(self) -> int:
@@ -129,33 +185,37 @@ class Store:
     # --- demand ------------------------------------------------------------------------------
 
     def _write_demand(self, demand: Sequence[int]) -> int:
-        """Put the demand where kernels read it; its sum, or -1 if it exceeds a capacity."""
-        if len(demand) != len(self._demand_at):
-            raise MisuseError(
-                f"demand {tuple(demand)} has {len(demand)} numbers; give one for each of the "
-                f"{len(self._demand_at)} bands, in chain order",
-                argument="demand",
-            )
-        total = 0
-        cells = self._cells
-        for at, units, most in zip(self._demand_at, demand, self._limits, strict=True):
-            if units < 0:
-                raise MisuseError(
-                    f"demand {tuple(demand)} has the negative number {units}; "
-                    "units are handed back with free()",
-                    argument="demand",
-                )
-            if units > most:
-                return -1
-            cells[at] = units
-            total += units
-        return total
+        """Put the demand where kernels read it; its sum, or -1 if it exceeds all capacity.
+
+        The kernel checks it band by band; here only what would make writing it impossible.
+        """
+        try:
+            self._pack_demand(self._cells, 8 * A_DEMAND, *demand)
+            total = sum(demand)
+        except struct.error:
+            total = -1
+        if 0 <= total <= self._capacity_units:
+            return total
+        return self._odd_demand(demand)
+
+    def _odd_demand(self, demand: Sequence[int]) -> int:
+        """Name what is wrong with a demand, or answer -1 if it is only far too large."""
+        shown = tuple(demand)
+        if len(shown) != len(self.bands):
+            fix = f"give one number for each of the {len(self.bands)} bands, in chain order"
+        elif not all(isinstance(units, int | np.integer) for units in shown):
+            fix = "give whole numbers of units"
+        elif any(units < 0 for units in shown):
+            fix = "give no negative number; units are handed back with free()"
+        else:
+            return -1
+        raise MisuseError(f"demand {shown}: {fix}", argument="demand")
 
     def fits_in_place(self, demand: Sequence[int]) -> bool:
         """Whether `allocate` would succeed now without a move. O(bands), changes nothing."""
         if self._write_demand(demand) < 0:
             return False
-        return bool(kernels.check_demand(self.words) == Code.OK)
+        return not self._refused(kernels.check_demand(self.words), demand)
 
     def allocate(self, demand: Sequence[int]) -> Handout | None:
         """Hand out ``demand[i]`` units of every band i, all or nothing, without a move.
@@ -169,10 +229,21 @@ class Store:
         total = self._write_demand(demand)
         if total < 0:
             return None
-        out = np.empty(2 * total, dtype=_INT64)
-        if kernels.allocate(self.words, out, total) != 0:
+        out = _empty(2 * total, _INT64)
+        code = kernels.allocate(self.words, out)
+        if code != 0 and self._refused(code, demand):
             return None
-        return Handout(out[:total], out[total:])
+        return Handout(out, total)
+
+    @staticmethod
+    def _refused(code: int, demand: Sequence[int]) -> bool:
+        """Whether the kernel answered that there is no room; a bad demand raises."""
+        if code == Code.BAD_DEMAND:
+            raise MisuseError(
+                f"demand {tuple(demand)}: give no negative number; units go back with free()",
+                argument="demand",
+            )
+        return code != 0
 
     def extend(
         self,
@@ -214,14 +285,11 @@ class Store:
         """
         ids = self._vector(ids, "ids")
         n = ids.size
-        out = np.empty(2 * n, dtype=_INT64)
+        out = _empty(2 * n + self._free_tail_words, _INT64)
         code = kernels.free(self.words, ids, out)
         if code != 0:
             raise self._id_error(code, "free")
-        released = self._cells[A_RESULT]
-        return Freed(
-            out[:released], out[n : n + released], self._cells[A_RESULT_PENDING], self.retreats()
-        )
+        return Freed(out, n)
 
     def share(self, ids: Int64s) -> None:
         """Add one reference per id (an id named twice gets two). O(ids).
@@ -359,14 +427,8 @@ class Store:
 
     def retreats(self) -> tuple[Retreat, ...]:
         """Ranges that left a band in the last call that changed units; at most two a band."""
-        cells = self._cells
-        count = cells[A_RETREATS]
-        if count == 0:
-            return ()
-        return tuple(
-            Retreat(cells[at], cells[at + 1], cells[at + 2])
-            for at in range(A_RETREAT_LOG, A_RETREAT_LOG + 3 * count, 3)
-        )
+        count = 3 * self._cells[A_RETREATS]
+        return _retreats(self._cells[A_RETREAT_LOG : A_RETREAT_LOG + count].tolist())
 
     def view(self) -> FrozenView:
         """Counts and frontiers of now, for pure planning; O(bands)."""
@@ -425,6 +487,10 @@ class Store:
             argument=argument,
             unit=unit,
         )
+
+
+def _retreats(log: list[int]) -> tuple[Retreat, ...]:
+    return tuple(Retreat(*log[at : at + 3]) for at in range(0, len(log), 3))
 
 
 def _coerce(values: Int64s | Sequence[int], argument: str) -> Int64s:

@@ -98,11 +98,12 @@ A_RETREATS = 6
 A_ERROR_INDEX = 7
 A_ERROR_DETAIL = 8
 A_RESULT = 9
-A_RESULT_PENDING = 10
-A_WORDS = 11
+A_WORDS = 10
 A_RETREAT_LOG = 16
 """Triples (band, start unit, end unit) of the last call; at most two per band."""
-BAND_HEADERS = A_RETREAT_LOG + 3 * 2 * BANDS_MAX
+A_DEMAND = A_RETREAT_LOG + 3 * 2 * BANDS_MAX
+"""Units demanded of each band: the argument of `kernels.allocate`."""
+BAND_HEADERS = A_DEMAND + BANDS_MAX
 BAND_HEADER_WORDS = 64
 MAGIC = 0x0AE5A
 VERSION = 1
@@ -136,13 +137,15 @@ B_HOLE_MAP = 24
 B_OCCUPIED_MAP = 30
 B_PINNED = 36
 # Scratch of one call; meaningless between calls.
-B_DEMAND = 40
-B_GROW = 41
-B_LIMIT = 42
-B_GROW_LOW = 43
-B_NEW_LOW = 44
-B_NEW_HIGH = 45
-B_TOUCHED = 46
+B_GROW = 40
+B_LIMIT = 41
+B_GROW_LOW = 42
+B_NEW_LOW = 43
+B_NEW_HIGH = 44
+B_TOUCHED = 45
+
+FREE_RELEASED, FREE_PENDING, FREE_RETREATS, FREE_LOG = 0, 1, 2, 3
+"""Tail of what `kernels.free` answers: counts, then the retreat log."""
 
 PLACED_LOW, PLACED_FLOATING, PLACED_HIGH = 0, 1, 2
 MAP_LEVELS_MAX = 5
