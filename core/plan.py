@@ -179,7 +179,7 @@ class StoragePlan:
         """Make a plan of an exact arena, with no budget for what lies outside it.
 
         Either ``arena_bytes`` (any multiple of 16), or the fewest bytes that hold ``counts``
-        units (per sub-pool name, or in chain order). Unless ``allow_tiny``, a request of one token must fit.
+        units (per sub-pool name, or in chain order). Unless ``allow_tiny``, one token must fit.
         """
         sub_pools = sub_pools_of(declaration, page_size=page_size, draft=draft)
         anchors = _anchors(float_anchor_bytes, sub_pools)
