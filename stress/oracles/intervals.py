@@ -29,7 +29,7 @@ Stamps = tuple[Stamp, ...]
 LIMIT_BYTES: Final = 1 << 62
 """Addresses lie in [-LIMIT_BYTES, LIMIT_BYTES]."""
 
-FIRST_SWEEP_CELLS: Final = 256
+FIRST_SWEEP_CELLS: Final = 2_048
 """A sweep comes at this many cells, then whenever they have doubled since the last one."""
 
 NOTHING: Final[Stamps] = ()
@@ -64,12 +64,11 @@ class IntervalShadow:
             for other in writes[cell]:
                 if other[2] > clock[other[1]] and (race is None or other[0] > race[0]):
                     race = other
-            old = reads[cell]
-            if old:
-                kept = [other for other in old if other[2] > clock[other[1]]]
-                reads[cell] = (*kept, stamp) if kept else own
-            else:
-                reads[cell] = own
+            kept = NOTHING
+            for other in reads[cell]:
+                if other[2] > clock[other[1]]:
+                    kept = (*kept, other)
+            reads[cell] = (*kept, stamp) if kept else own
         return race
 
     def write(self, start: int, end: int, stamp: Stamp, clock: Clock) -> Stamp | None:
@@ -107,18 +106,20 @@ class IntervalShadow:
 
     def sweep(self, host: Clock) -> None:
         """Drop what the host knows to be over; join equal neighbours. Cost: all cells."""
-        bounds = [-LIMIT_BYTES]
+        bounds: list[int] = []
         writes: list[Stamps] = []
         reads: list[Stamps] = []
-        for cell, (old_writes, old_reads) in enumerate(zip(self._writes, self._reads, strict=True)):
-            write_stamps = _unordered(old_writes, host)
-            read_stamps = _unordered(old_reads, host)
-            if writes and writes[-1] == write_stamps and reads[-1] == read_stamps:
-                bounds[-1] = self._bounds[cell + 1]
-            else:
-                writes.append(write_stamps)
-                reads.append(read_stamps)
-                bounds.append(self._bounds[cell + 1])
+        last_writes: Stamps | None = None
+        last_reads: Stamps | None = None
+        for at, old_writes, old_reads in zip(self._bounds, self._writes, self._reads, strict=False):
+            cell_writes = _unordered(old_writes, host) if old_writes else old_writes
+            cell_reads = _unordered(old_reads, host) if old_reads else old_reads
+            if cell_writes != last_writes or cell_reads != last_reads:
+                bounds.append(at)
+                writes.append(cell_writes)
+                reads.append(cell_reads)
+                last_writes, last_reads = cell_writes, cell_reads
+        bounds.append(LIMIT_BYTES)
         self._bounds, self._writes, self._reads = bounds, writes, reads
         self._sweep_cells = max(FIRST_SWEEP_CELLS, 2 * len(writes))
 
@@ -127,24 +128,25 @@ class IntervalShadow:
         bounds = self._bounds
         first = bisect_right(bounds, start) - 1
         if bounds[first] != start:
-            self._split(first, start)
             first += 1
+            self._split(first, start)
         if bounds[first + 1] == end:
             return first, first + 1
         last = bisect_left(bounds, end, first)
         if bounds[last] != end:
-            self._split(last - 1, end)
+            self._split(last, end)
         return first, last
 
     def _split(self, cell: int, at: int) -> None:
-        self._bounds.insert(cell + 1, at)
-        self._writes.insert(cell + 1, self._writes[cell])
-        self._reads.insert(cell + 1, self._reads[cell])
+        """A new cell number `cell` from `at` on, treated like the one below it so far."""
+        self._bounds.insert(cell, at)
+        self._writes.insert(cell, self._writes[cell - 1])
+        self._reads.insert(cell, self._reads[cell - 1])
 
 
 def _unordered(stamps: Stamps, clock: Clock) -> Stamps:
     """The stamps that are not ordered before `clock`; the same tuple when that is all of them."""
-    if not stamps:
-        return stamps
-    kept = tuple(stamp for stamp in stamps if stamp[2] > clock[stamp[1]])
-    return stamps if len(kept) == len(stamps) else kept
+    for stamp in stamps:
+        if stamp[2] <= clock[stamp[1]]:
+            return tuple(stamp for stamp in stamps if stamp[2] > clock[stamp[1]])
+    return stamps

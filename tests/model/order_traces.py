@@ -329,3 +329,52 @@ def _conflict(one: tuple[Access, ...], other: tuple[Access, ...]) -> bool:
             if low < high:
                 return True
     return False
+
+
+def steady_trace(
+    *, ops: int, reads: int, units: int, unit_bytes: int = 65_536, seed: int = 1
+) -> list[TraceRecord]:
+    """A long well-ordered run of overlapped decoding, to measure the oracle on; no race in it.
+
+    Two forward streams take turns; each forward waits for the one before it, reads `reads` random
+    units and its buffer slot, and writes a part of two. The host sees a forward's event four
+    forwards later. In between, a schedule stream translates, and moves and copies to the host run.
+    """
+    rng = random.Random(seed)
+    records: list[TraceRecord] = []
+    pending: list[int] = []
+    event = -1
+    for number in range(0, 2 * ops, 2):
+        forward, schedule = number // 2 % 2, 2
+        slot = number // 2 % 8
+        buffer = (slot * BUFFER_BYTES, (slot + 1) * BUFFER_BYTES)
+        if event >= 0:
+            records.append(WaitEvent(schedule, event))
+        chosen = [rng.randrange(units) * unit_bytes for _ in range(reads)]
+        translate = [Access(Space.TABLE, s // 8_192, s // 8_192 + 8, False) for s in chosen[:4]]
+        move = rng.randrange(units) * unit_bytes
+        extra: list[Access] = []
+        if number % 8 == 0:
+            extra = [
+                Access(Space.ARENA, chosen[0], chosen[0] + unit_bytes, False),
+                Access(Space.ARENA, move, move + unit_bytes, True),
+                Access(Space.TABLE, move // 8_192, move // 8_192 + 8, True),
+            ]
+        accesses = (*translate, Access(Space.BUFFER, *buffer, True), *extra)
+        records.append(Enqueue(number, schedule, int(OpKind.TRANSLATE), "", accesses))
+        records += [Record(number, schedule), WaitEvent(forward, number)]
+        if event >= 0:
+            records.append(WaitEvent(forward, event))
+        accesses = (
+            *(Access(Space.ARENA, start, start + unit_bytes, False) for start in chosen),
+            Access(Space.ARENA, chosen[0] + 1_024, chosen[0] + 2_048, True),
+            Access(Space.ARENA, chosen[-1] + 1_024 * (slot + 1), chosen[-1] + 16_384, True),
+            Access(Space.ARENA, -4_096, -2_048, True),
+            Access(Space.BUFFER, *buffer, False),
+        )
+        event = number + 1
+        records += [Enqueue(number + 1, forward, 0, "", accesses), Record(event, forward)]
+        pending.append(event)
+        if len(pending) > 4:
+            records.append(Observe(pending.pop(0)))
+    return records

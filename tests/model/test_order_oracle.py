@@ -69,4 +69,4 @@ def test_traces_reach_what_they_should() -> None:
     }
     assert rules == {"6", "7", "8", "9"}
     assert spaces == {Space.ARENA, Space.HOST, Space.TABLE, Space.BUFFER}
-    assert len(cells) == 7
+    assert len(cells) == 6
