@@ -59,8 +59,9 @@ class Blocked:
 class Infeasible:
     """No layout serves the demand, whatever ends or moves.
 
-    ``binding_band`` is the first band in chain order that does not fit beside those below it and
-    the high end. ``missing_bytes`` is by how many bytes the arena is too small for the demand.
+    ``binding_band`` is the first band in chain order whose own demand no longer fits on top of
+    the demands of the bands before it, so it always asks for something. ``missing_bytes`` is by
+    how many bytes the arena is too small for the whole demand.
     """
 
     binding_band: int

@@ -65,7 +65,7 @@ def fits(view: ArenaView, demand: Demand) -> Answer:
     counts = [len(band.handed_out) + more for band, more in zip(view.bands, demand, strict=True)]
     packing = pack(view.geometry, counts)
     if not packing.feasible:
-        return Infeasible(packing.binding_band, packing.missing_bytes)
+        return Infeasible(_binding_band(view, demand), packing.missing_bytes)
     for rung in Rung:
         if _packs(view, _spans(view, demand, rung)):
             return Fits(rung)
@@ -97,16 +97,18 @@ def largest_multiple(view: ArenaView, demand: Demand, *, honour_fixed: bool = Fa
     O(bands * log(S)) after the counts. ``demand`` asks for at least one unit.
     """
     check_demand(view, demand)
-    step_bytes = sum(more * each.grid.unit_bytes for more, each in
-                     zip(demand, view.bands, strict=True))
+    step_bytes = sum(
+        more * each.grid.unit_bytes for more, each in zip(demand, view.bands, strict=True)
+    )
     assert step_bytes > 0, f"demand {demand} asks for nothing: every multiple of it fits"
 
     def fits_times(times: int) -> bool:
         wanted = tuple(more * times for more in demand)
         if honour_fixed:
             return _packs(view, _spans(view, wanted, Rung.RELAYOUT))
-        counts = [len(each.handed_out) + more
-                  for each, more in zip(view.bands, wanted, strict=True)]
+        counts = [
+            len(each.handed_out) + more for each, more in zip(view.bands, wanted, strict=True)
+        ]
         return pack(view.geometry, counts).feasible
 
     low, high = 0, view.geometry.arena_bytes // step_bytes
@@ -123,6 +125,16 @@ def check_demand(view: ArenaView, demand: Demand) -> None:
     """Assert that ``demand`` has one count >= 0 per band."""
     assert len(demand) == len(view.bands), f"{len(demand)} counts for {len(view.bands)} bands"
     assert all(more >= 0 for more in demand), f"negative count in demand {demand}"
+
+
+def _binding_band(view: ArenaView, demand: Demand) -> int:
+    """The first band whose demand no longer fits on top of the demands of the bands before it."""
+    counts = [len(band.handed_out) for band in view.bands]
+    for index, more in enumerate(demand):
+        counts[index] += more
+        if more and not pack(view.geometry, counts).feasible:
+            return index
+    raise AssertionError(f"demand {demand} was to be infeasible")
 
 
 def _spans(view: ArenaView, demand: Demand, rung: Rung) -> list[_Span]:

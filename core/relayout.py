@@ -15,7 +15,6 @@ from __future__ import annotations
 import enum
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -201,11 +200,11 @@ def _extend(
         if not band.unsettled:
             return found
     ends = [state.end_bytes for state in states]
-    cheapest = list(accumulate(states, lambda a, b: a if a.cost <= b.cost else b))
+    # Undominated states get cheaper as they reach further, so the last one below is the cheapest.
     for low, high in edges.choices(ends):
         at = bisect_right(ends, band.grid.start(low)) - 1
         if at >= 0:
-            before = cheapest[at]
+            before = states[at]
             found.append(
                 _State(
                     band.grid.start(high),
@@ -306,22 +305,21 @@ def _spread_opened(view: ArenaView, intervals: Sequence[Interval]) -> list[Inter
         if not opens[at]:
             at += 1
             continue
-        while run[-1] + 1 < len(placed) and (
-            opens[run[-1] + 1] or placed[run[-1] + 1] == CLOSED
-        ):
+        while run[-1] + 1 < len(placed) and (opens[run[-1] + 1] or placed[run[-1] + 1] == CLOSED):
             run.append(run[-1] + 1)
         at = run[-1] + 1
         _spread_run(view, placed, [index for index in run if opens[index]], at)
     return placed
 
 
-def _spread_run(
-    view: ArenaView, placed: list[Interval], run: Sequence[int], above: int
-) -> None:
+def _spread_run(view: ArenaView, placed: list[Interval], run: Sequence[int], above: int) -> None:
     """Spread the opened floats ``run`` over the bytes between their neighbours, evenly."""
     below = max(
-        (view.bands[index].grid.start(placed[index][1])
-         for index in range(run[0]) if placed[index][1] > placed[index][0]),
+        (
+            view.bands[index].grid.start(placed[index][1])
+            for index in range(run[0])
+            if placed[index][1] > placed[index][0]
+        ),
         default=0,
     )
     ceiling = view.geometry.arena_bytes

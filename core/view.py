@@ -43,7 +43,9 @@ class BandView:
         grid = self.grid
         inside = range(self.low_unit, self.high_unit)
         assert not self.live & self.pending, f"live and pending: {self.live & self.pending}"
-        assert not (self.live | self.pending) & self.vacated, "vacated units are not live or pending"
+        assert not (self.live | self.pending) & self.vacated, (
+            "vacated units are not live or pending"
+        )
         units = self.live | self.pending | self.vacated
         assert all(unit in inside for unit in units), f"units {sorted(units)} outside {inside}"
         if units or self.geometry.placement is not Placement.FLOATING:

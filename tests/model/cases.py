@@ -66,7 +66,7 @@ def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case
         low, high = edges[index], edges[index + 1]
         if index == 0:
             anchor, starts = 0, range(0, max(0, high - unit + 1), unit)
-            keep = range(0, rng.randint(0, len(starts)) if rng.random() < 0.5 else len(starts))
+            keep = range(rng.randint(0, len(starts)) if rng.random() < 0.5 else len(starts))
         elif index == count - 1:
             anchor = size % unit
             starts = range(low + (anchor - low) % unit, high - unit + 1, unit)
@@ -76,8 +76,9 @@ def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case
             anchor = rng.randrange(unit)
             starts = range(low + (anchor - low) % unit, high - unit + 1, unit)
             skip = rng.randint(0, len(starts)) if rng.random() < 0.5 else 0
-            keep = range(skip, rng.randint(skip, len(starts)) if rng.random() < 0.5
-                         else len(starts))
+            keep = range(
+                skip, rng.randint(skip, len(starts)) if rng.random() < 0.5 else len(starts)
+            )
         cells = tuple(
             (starts[at], _letter(rng, fullness=fullness, fixing=fixing, freeing=freeing))
             for at in keep
@@ -183,8 +184,10 @@ def brute_bytes(
     return brute.least_bytes(
         case.size + grown,
         np.array([band.unit for band in case.bands], dtype=np.int64),
-        np.array([band.anchor + (grown if i == last else 0) for i, band in enumerate(case.bands)],
-                 dtype=np.int64),
+        np.array(
+            [band.anchor + (grown if i == last else 0) for i, band in enumerate(case.bands)],
+            dtype=np.int64,
+        ),
         np.array(counts, dtype=np.int64),
         np.array([0 if i in emptied else more for i, more in enumerate(wanted)], dtype=np.int64),
         occupied,
