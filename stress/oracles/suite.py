@@ -1,0 +1,90 @@
+"""All call-level oracles over one set of facts: what the harness feeds.
+
+One `Facts` follows the run; each oracle gets the `CallFacts` of every call, and the device's own
+observations where it needs them. Every oracle's reports carry that oracle's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from onearena.core.device.trace import (
+    Enqueue,
+    Observe,
+    Record,
+    TransferBegin,
+    TransferEnd,
+    WaitEvent,
+)
+from onearena.stress.calls import Call
+from onearena.stress.oracles.atomicity import AtomicityOracle
+from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
+from onearena.stress.oracles.facts import CallFacts, Facts
+from onearena.stress.oracles.legality import LegalityOracle
+from onearena.stress.oracles.mapping import MappingOracle
+from onearena.stress.oracles.misuse import MisuseOracle
+from onearena.stress.sut import PlanFacts
+
+TRACE_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
+
+
+class _OfCalls(Protocol):
+    name: str
+
+    def feed(self, facts: CallFacts) -> tuple[Violation, ...]: ...
+
+    def finish(self) -> tuple[Violation, ...]: ...
+
+
+class CallOracles:
+    """Legality, mapping, misuse, atomicity and the others of this folder that judge calls.
+
+    `only` names the oracles wanted (None: all). `full_every`: every so many snapshots, all units
+    are judged again and not only those that changed.
+    """
+
+    name = "calls"
+
+    def __init__(
+        self, plan: PlanFacts, *, only: frozenset[str] | None = None, full_every: int = 64
+    ) -> None:
+        self.facts = Facts(plan)
+        misuse = MisuseOracle(self.facts)
+        oracles: list[_OfCalls] = [
+            MappingOracle(self.facts),
+            AtomicityOracle(),
+            LegalityOracle(self.facts, full_every=full_every),
+        ]
+        self._misuse = misuse if only is None or misuse.name in only else None
+        self.oracles = [o for o in oracles if only is None or o.name in only]
+        self._trace: dict[type[Any], Callable[[object], object]] = dict.fromkeys(
+            TRACE_RECORDS, self.facts.feed
+        )
+
+    def feed(self, record: object) -> tuple[Violation, ...]:
+        """Take the next record: of the trace, a `Call`, or an observation of the device."""
+        follow = self._trace.get(type(record))
+        if follow is not None:
+            follow(record)
+            return NO_VIOLATIONS
+        if type(record) is Call:
+            return self._call(record)
+        return NO_VIOLATIONS
+
+    def _call(self, call: Call) -> tuple[Violation, ...]:
+        found = self._misuse.feed(call) if self._misuse is not None else NO_VIOLATIONS
+        facts = self.facts.feed(call)
+        assert facts is not None
+        for oracle in self.oracles:
+            said = oracle.feed(facts)
+            if said:
+                found += said
+        return found
+
+    def finish(self) -> tuple[Violation, ...]:
+        """What can only be said at the end of the run."""
+        found: tuple[Violation, ...] = NO_VIOLATIONS
+        for oracle in self.oracles:
+            found += oracle.finish()
+        return found
