@@ -46,7 +46,7 @@ class Band:
 
     def __init__(self, words: Words, geometry: BandGeometry, index: int) -> None:
         self._words = words
-        self._cells = memoryview(words)
+        self._cells = words.data
         self._at = band_header(index)
         self.index = index
         self.geometry = geometry

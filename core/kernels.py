@@ -1180,3 +1180,94 @@ def _move_one(words, head, source, target, uses):
         words[head + B_VACATED] += 1
     else:
         _make_hole(words, head, source)
+
+
+# --- bytes: `memory` is the buffer as int64, `origin` and `row` count words -------------------
+
+
+@_kernel
+def copy_units(memory, origin, row, sources, targets):
+    """Copy unit by unit; the caller has checked that no unit is both read and written."""
+    for k in range(sources.size):
+        source = origin + sources[k] * row
+        target = origin + targets[k] * row
+        for word in range(row):
+            memory[target + word] = memory[source + word]
+
+
+@_kernel
+def zero_units(memory, origin, row, units):
+    for k in range(units.size):
+        start = origin + units[k] * row
+        for word in range(row):
+            memory[start + word] = 0
+
+
+# -- ledger ------------------------------------------------------------------------------------------
+# `last` is one row a unit, two columns a stream: column 2*s the latest read, 2*s + 1 the latest write of
+# that unit on stream s, each as `ticket << 3 | kind` (0: none). A later use on a stream covers an earlier
+# one on the same stream, so a maximum is enough.
+
+
+@_kernel
+def ledger_note(last, units, column, word):
+    """Enter one use: the latest word of `column` for each unit. O(units)."""
+    for i in range(units.shape[0]):
+        last[units[i], column] = word
+
+
+@_kernel
+def ledger_gather(last, units, streams, writes_only, need):
+    """Latest ticket by (stream, rw, kind) over `units` into `need`, shape (streams, 2, 8). O(units)."""
+    for i in range(units.shape[0]):
+        unit = units[i]
+        for s in range(streams):
+            word = last[unit, 2 * s + 1]
+            if word != 0 and word >> 3 > need[s, 1, word & 7]:
+                need[s, 1, word & 7] = word >> 3
+            if not writes_only:
+                word = last[unit, 2 * s]
+                if word != 0 and word >> 3 > need[s, 0, word & 7]:
+                    need[s, 0, word & 7] = word >> 3
+
+
+@_kernel
+def ledger_blockers(last, units, streams, over, processed, out):
+    """First use of each unit that is not over, as `ticket << 8 | stream` into `out` (0: none).
+
+    Over: ticket at most `over[s]` (retired, or settled on the schedule stream), or its bit in the ring
+    `processed[s, ticket % ring]` is set. O(units * streams). Returns how many units have a blocker.
+    """
+    ring_mask = processed.shape[1] - 1
+    blocked = 0
+    for i in range(units.shape[0]):
+        out[i] = 0
+        for column in range(2 * streams):
+            ticket = last[units[i], column] >> 3
+            s = column >> 1
+            if ticket > over[s] and processed[s, ticket & ring_mask] == 0:
+                out[i] = ticket << 8 | s
+                blocked += 1
+                break
+    return blocked
+
+
+@_kernel
+def ledger_unfinished(last, units, streams, retired, out):
+    """Whether each unit has a use that is not retired: 0 none, 1 reads only, 2 a write. O(units)."""
+    for i in range(units.shape[0]):
+        out[i] = 0
+        for s in range(streams):
+            if last[units[i], 2 * s + 1] >> 3 > retired[s]:
+                out[i] = 2
+                break
+            if last[units[i], 2 * s] >> 3 > retired[s]:
+                out[i] = 1
+
+
+@_kernel
+def ledger_merge(last, unit, words):
+    """Take a fence's uses over into a unit that grew over its bytes: the later word wins. O(streams)."""
+    for column in range(words.shape[0]):
+        if words[column] >> 3 > last[unit, column] >> 3:
+            last[unit, column] = words[column]

@@ -169,7 +169,7 @@ class Store:
         self.geometry = geometry
         self.arena = arena
         self.words: Words = create_words(geometry, arena=arena)
-        self._cells = memoryview(self.words)
+        self._cells = self.words.data
         self.bands = tuple(
             Band(self.words, band, index) for index, band in enumerate(geometry.bands)
         )
