@@ -10,6 +10,7 @@ import difflib
 import json
 import math
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -195,3 +196,47 @@ def integer(value: object, *, field: str, minimum: int, maximum: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise UsageError(field, value, f"use an integer from {minimum} to {maximum}")
     return value
+
+
+_BYTE_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 10 ** (3 * power) for power, letter in enumerate("kmgtp", start=1)},
+    **{f"{letter}ib": 2 ** (10 * power) for power, letter in enumerate("kmgtp", start=1)},
+}
+_NUMBER = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,9}))?")
+_SIZE = re.compile(r"([0-9.]{1,32})\s{0,4}([A-Za-z]{0,3})")
+
+
+def parse_bytes(text: str, *, field: str, minimum: int = 1) -> int:
+    """Bytes written as ``107374182400``, ``100GiB``, ``1.5GB``; exact, rounded down to a byte."""
+    match = _SIZE.fullmatch(text.strip())
+    number = _NUMBER.fullmatch(match[1]) if match else None
+    scale = _BYTE_UNITS.get(match[2].lower()) if match else None
+    if number is None or scale is None:
+        raise UsageError(field, text, "use bytes such as 80GiB, 80GB or 85899345920")
+    digits = number[2] or ""
+    value: int = int(number[1] + digits) * scale // 10 ** len(digits)
+    if not minimum <= value < 1 << 62:
+        raise UsageError(field, text, f"use at least {minimum} and less than 4EiB")
+    return value
+
+
+def parse_ppm(text: str, *, field: str, maximum: int) -> int:
+    """A fraction or ratio above 0 and at most ``maximum``, in millionths (6 decimals count)."""
+    number = _NUMBER.fullmatch(text.strip())
+    value = 0
+    if number is not None and len(number[2] or "") <= 6:
+        value = int(number[1]) * 1_000_000 + int((number[2] or "0").ljust(6, "0"))
+    if not 1 <= value <= maximum * 1_000_000:
+        fix = f"use a number above 0 and at most {maximum}, with up to 6 decimals"
+        raise UsageError(field, text, fix)
+    return value
+
+
+def parse_count(text: str, *, field: str, minimum: int, maximum: int) -> int:
+    """A whole number in the range, in decimal digits (underscores and commas are refused)."""
+    plain = text.strip()
+    if not (plain.isascii() and plain.isdigit() and len(plain) <= 20):
+        raise UsageError(field, text, f"use a whole number from {minimum} to {maximum}")
+    return integer(int(plain), field=field, minimum=minimum, maximum=maximum)
