@@ -12,10 +12,12 @@ O(log64 units). No kernel raises, allocates or calls back into Python.
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from onearena.core.geometry import chain_geometry
 from onearena.core.words import (
     A_ARENA,
     A_BANDS,
@@ -29,6 +31,8 @@ from onearena.core.words import (
     A_RETREATS,
     B_CAPACITY,
     B_FIRST,
+    B_FIXED_MAP,
+    B_FREED_FIXED,
     B_FRESH,
     B_GROW,
     B_GROW_LOW,
@@ -51,6 +55,7 @@ from onearena.core.words import (
     B_PLACEMENT,
     B_QUARANTINED,
     B_QUARANTINED_FREED,
+    B_RELEASED_MAP,
     B_RETIRED,
     B_RING,
     B_RING_COUNT,
@@ -117,9 +122,10 @@ from onearena.core.words import (
     UNIT_USES_SHIFT,
     UNIT_WRITTEN,
     VACATED,
+    create_words,
 )
 
-LAYOUT_DIGEST = "b1fa5fff2b1cafad"
+LAYOUT_DIGEST = "4fb412117c40132b"
 """`words.layout_digest()` of the layout these kernels were written for; see `words`."""
 
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
@@ -784,18 +790,55 @@ def _release(words, head, unit):
     if _blocked(word):
         if word & UNIT_QUARANTINED:
             words[head + B_QUARANTINED_FREED] += 1
+        elif (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0:
+            words[head + B_FREED_FIXED] += 1
         words[at] = (word & ~UNIT_STATE_MASK) | PENDING
         words[head + B_PENDING] += 1
+        map_set(
+            words, head + B_RELEASED_MAP, words[head + B_LEVELS], unit - words[head + B_FIRST]
+        )
+        _note_fixed(words, head, unit)
         return 1
     _make_hole(words, head, unit)
     return 0
 
 
 @_kernel
+def _fixed_word(word):
+    """Whether a unit with this word may not move now."""
+    if word & UNIT_STATE_MASK < LIVE:
+        return False
+    if (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0 or word & UNIT_QUARANTINED:
+        return True
+    return word & UNIT_PINNED != 0 and word & UNIT_STATE_MASK == LIVE
+
+
+@_kernel
+def _note_fixed(words, head, unit):
+    """Bring the fixed map up to date with the unit's word; answers +1, -1 or 0: what changed."""
+    fixed = _fixed_word(words[words[head + B_UNIT_WORD] + unit])
+    bit = unit - words[head + B_FIRST]
+    at = head + B_FIXED_MAP
+    if fixed == (map_get(words, at, bit) != 0):
+        return 0
+    if fixed:
+        map_set(words, at, words[head + B_LEVELS], bit)
+        return 1
+    map_clear(words, at, words[head + B_LEVELS], bit)
+    return -1
+
+
+@_kernel
 def _make_hole(words, head, unit):
+    before = words[words[head + B_UNIT_WORD] + unit]
     words[words[head + B_UNIT_WORD] + unit] = HOLE
     bit = unit - words[head + B_FIRST]
     levels = words[head + B_LEVELS]
+    if before & UNIT_STATE_MASK > LIVE:
+        # (Marks of `settle` included.)
+        map_clear(words, head + B_RELEASED_MAP, levels, bit)
+    if before & UNIT_PINNED:
+        map_clear(words, head + B_FIXED_MAP, levels, bit)
     map_set(words, head + B_HOLE_MAP, levels, bit)
     map_clear(words, head + B_OCCUPIED_MAP, levels, bit)
     words[head + B_HOLE] += 1
@@ -889,6 +932,14 @@ def count_units(words, band, units, shift, mask, delta):
         words[at] += delta << shift
     _begin(words)
     freed = 0
+    if shift == UNIT_TRANSFERS_SHIFT:
+        head = header(band)
+        for k in range(units.size):
+            # (A repeated unit changes at its first turn: its word has all its counts by now.)
+            word = words[words[head + B_UNIT_WORD] + units[k]]
+            changed = _note_fixed(words, head, units[k])
+            if word & UNIT_STATE_MASK > LIVE and word & UNIT_QUARANTINED == 0:
+                words[head + B_FREED_FIXED] += changed
     if delta < 0:
         head = header(band)
         for k in range(units.size):
@@ -975,12 +1026,15 @@ def set_flag(words, band, units, flag, on):
             # (A repeat of a unit that clearing its quarantine has just made a HOLE.)
             continue
         words[at] = word ^ flag
+        _note_fixed(words, head, units[k])
         if flag == UNIT_PINNED:
             words[head + B_PINNED] += step
         elif flag == UNIT_QUARANTINED:
             words[head + B_QUARANTINED] += step
             if word & UNIT_STATE_MASK != LIVE:
                 words[head + B_QUARANTINED_FREED] += step
+                if (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0:
+                    words[head + B_FREED_FIXED] -= step
                 freed += _free_if_unblocked(words, head, units[k])
     words[A_RESULT] = freed
     _retreat_touched(words)
@@ -1178,8 +1232,36 @@ def _move_one(words, head, source, target, uses):
     if counted > 0:
         words[table + source] = VACATED | (word & UNIT_WRITTEN) | (counted << UNIT_USES_SHIFT)
         words[head + B_VACATED] += 1
+        map_set(words, head + B_RELEASED_MAP, levels, source - first)
     else:
         _make_hole(words, head, source)
+
+
+# --- warm-up ---------------------------------------------------------------------------------
+
+
+def warm_up():
+    """Compile, or load from the cache, every kernel an arena calls; seconds the first time.
+
+    For tests and engines that must not compile inside a timed or captured step.
+    """
+    words = create_words(chain_geometry(1024, [("low", 16), ("float", 32), ("high", 16)]), arena=0)
+    empty = np.empty(0, dtype=np.int64)
+    out = np.empty(64, dtype=np.int64)
+    check_demand(words)
+    allocate(words, empty)
+    free(words, empty, out)
+    share(words, empty)
+    resolve(words, empty, False, out)
+    references(words, empty, out)
+    count_units(words, 0, empty, UNIT_USES_SHIFT, UNIT_USES_MASK, 1)
+    settle(words, 0, empty)
+    set_flag(words, 0, empty, UNIT_PINNED, True)
+    read_units(words, 0, empty, 0, out)
+    read_range(words, 0, 0, out)
+    move(words, empty, empty, empty, 0, False)
+    copy_units(out, 0, 1, empty, empty)
+    zero_units(out, 0, 1, empty)
 
 
 # --- bytes: `memory` is the buffer as int64, `origin` and `row` count words -------------------

@@ -358,18 +358,19 @@ class Ledger:
             del self._watch[stream]
         return released
 
-    def watched(self) -> list[UseRecord]:
-        """The uses that freed units wait for, oldest first by serial: what a demand may settle."""
-        found = [
-            self.uses[(stream, ticket)]
-            for stream, watchers in self._watch.items()
-            for ticket in watchers
-        ]
-        return sorted(found, key=lambda use: use.serial)
+    def blocking(self, domain: int, units: Units) -> list[tuple[int, int]]:
+        """The latest use per stream among those first found to keep `units` from being over.
 
-    def watched_units(self, use: UseRecord) -> list[Touch]:
-        """Units that wait for exactly this use."""
-        return self._watch.get(use.stream, {}).get(use.ticket, [])
+        Settling these and asking again until there are none settles all, and none needlessly.
+        """
+        blocked = np.zeros(len(units), np.int64)
+        kernels.ledger_blockers(
+            self.last[domain], units, self.streams, self.over, self.processed, blocked
+        )
+        latest: dict[int, int] = {}
+        for key in np.unique(blocked[blocked > 0]).tolist():
+            latest[key & 0xFF] = max(latest.get(key & 0xFF, 0), key >> 8)
+        return sorted(latest.items())
 
     def has_unfinished_write(self, domain: int, units: Units) -> NDArray[np.bool_]:
         """Per unit: whether a write of it is not retired."""

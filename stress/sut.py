@@ -114,6 +114,12 @@ class SystemUnderTest(Protocol):
     def retire(self, use: Use, *, failed: bool = False) -> None:
         """The host has seen the use's event (the device has answered True to `query`)."""
 
+    def outstanding(self) -> tuple[tuple[Use, EventId], ...]:
+        """Uses the system enqueued itself (moves, forks, zeroing, translations), with their events.
+
+        The caller may retire those it has seen; at the latest when everything drains.
+        """
+
     def end_transfer(self, use: Use, *, outcome: str) -> None:
         """The host has seen the transfer end: 'done', 'failed', 'cancelled' (acknowledged), or 'lost'
         (cannot be confirmed: its units are quarantined until `disconnect`)."""

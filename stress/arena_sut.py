@@ -1,0 +1,54 @@
+"""The real arena as a system under test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onearena.core.arena import Arena
+from onearena.core.arena_state import ArenaOptions
+from onearena.core.device.interface import Device
+from onearena.core.plan import StoragePlan
+from onearena.stress.sut import BandFacts, Capabilities, PlanFacts
+
+
+class ArenaSut(Arena):
+    """`Arena` with the facts the harness may know of its plan."""
+
+    capabilities = Capabilities()
+
+    def __init__(
+        self, plan: StoragePlan, device: Device, options: ArenaOptions | None = None
+    ) -> None:
+        settings = options or ArenaOptions()
+        super().__init__(plan.geometry, device, settings)
+        self.device = device
+        self.plan = plan_facts(plan, settings, self.schedule_stream)
+
+
+def plan_facts(plan: StoragePlan, options: ArenaOptions, schedule_stream: int) -> PlanFacts:
+    """What the harness may know of `plan`."""
+    bands = []
+    for index, (pool, band) in enumerate(zip(plan.sub_pools, plan.geometry.bands, strict=True)):
+        bands.append(
+            BandFacts(
+                name=pool.name,
+                placement=band.placement.value,
+                unit_bytes=band.grid.unit_bytes,
+                entries_per_unit=pool.page_size,
+                origin_bytes=band.grid.origin_bytes,
+                first_unit=band.grid.first_unit,
+                capacity_units=band.grid.capacity_units,
+                lifetime=pool.lifetime.kind.value,
+                span=pool.lifetime.length,
+                zero_on_hand_out=index in options.zero_bands,
+            )
+        )
+    host: Sequence[int] = options.host_units or (0,) * len(bands)
+    return PlanFacts(
+        arena_bytes=plan.arena_bytes,
+        bands=tuple(bands),
+        host_units=tuple(host),
+        schedule_stream=schedule_stream,
+        model=plan.declaration.name,
+        page_size=plan.page_size,
+    )
