@@ -17,14 +17,17 @@ id word        id index            ``generation << 36 | references``
 ring           position            FIFO of freed id indices
 hole map       unit - first_unit   hierarchical bitmap, 64-ary
 occupied map   unit - first_unit   hierarchical bitmap of LIVE, PENDING and VACATED units
+fixed map      unit - first_unit   hierarchical bitmap of units that may not move: under a
+                                   transfer, quarantined, or LIVE and pinned
+released map   unit - first_unit   hierarchical bitmap of PENDING and VACATED units
 =============  ==================  ==========================================================
 
 "Biased": the header stores ``offset - first_unit``, so ``words[base + unit]`` is the word.
 
 Only units between the frontiers mean anything: a retreat moves a frontier in O(log units) and
 leaves the words, and the bits of the hole map, beyond it as they are. The state of a unit
-outside ``[low_unit, high_unit)`` is BEYOND whatever its word says. The occupied map has no set
-bit beyond a frontier.
+outside ``[low_unit, high_unit)`` is BEYOND whatever its word says. The occupied, fixed and
+released maps have no set bit beyond a frontier.
 
 Kernels freeze these constants when they are compiled, and numba's cache watches the kernel
 file only: `kernels.LAYOUT_DIGEST` has to be brought up to date with any change here (a test
@@ -136,6 +139,10 @@ B_LEVELS = 23
 B_HOLE_MAP = 24
 B_OCCUPIED_MAP = 30
 B_PINNED = 36
+B_FREED_FIXED = 46
+"""Units freed under a transfer and not quarantined: fixed, no free cell, and not handed out."""
+B_FIXED_MAP = 48
+B_RELEASED_MAP = 54
 # Scratch of one call; meaningless between calls.
 B_GROW = 40
 B_LIMIT = 41
@@ -227,6 +234,8 @@ class TableOffsets:
     ring: int
     hole_levels: tuple[int, ...]
     occupied_levels: tuple[int, ...]
+    fixed_levels: tuple[int, ...]
+    released_levels: tuple[int, ...]
     ids: int
     end: int
 
@@ -263,13 +272,17 @@ def plan_tables(start: int, capacity_units: int) -> TableOffsets:
     v2p, id_word, ring = take(ids + 1), take(ids + 1), take(ids)
     hole = tuple(take(words) for words in map_level_words(capacity_units))
     occupied = tuple(take(words) for words in map_level_words(capacity_units))
-    return TableOffsets(unit_word, p2v, v2p, id_word, ring, hole, occupied, ids, at)
+    fixed = tuple(take(words) for words in map_level_words(capacity_units))
+    released = tuple(take(words) for words in map_level_words(capacity_units))
+    return TableOffsets(
+        unit_word, p2v, v2p, id_word, ring, hole, occupied, fixed, released, ids, at
+    )
 
 
 def create_words(geometry: ArenaGeometry, *, arena: int) -> Words:
     """The words of an empty arena; O(bands) work beyond a zeroed allocation.
 
-    40 bytes per unit of capacity, plus 1/32 of a word each for the bitmaps.
+    40 bytes per unit of capacity, plus 4/64 of a word each for the bitmaps.
     """
     bands = geometry.bands
     assert 1 <= len(bands) <= BANDS_MAX, f"{len(bands)} bands, not 1 to {BANDS_MAX}"
@@ -301,4 +314,6 @@ def create_words(geometry: ArenaGeometry, *, arena: int) -> Words:
         head[B_LEVELS] = levels
         head[B_HOLE_MAP : B_HOLE_MAP + levels] = table.hole_levels
         head[B_OCCUPIED_MAP : B_OCCUPIED_MAP + levels] = table.occupied_levels
+        head[B_FIXED_MAP : B_FIXED_MAP + levels] = table.fixed_levels
+        head[B_RELEASED_MAP : B_RELEASED_MAP + levels] = table.released_levels
     return words
