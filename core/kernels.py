@@ -794,9 +794,7 @@ def _release(words, head, unit):
             words[head + B_FREED_FIXED] += 1
         words[at] = (word & ~UNIT_STATE_MASK) | PENDING
         words[head + B_PENDING] += 1
-        map_set(
-            words, head + B_RELEASED_MAP, words[head + B_LEVELS], unit - words[head + B_FIRST]
-        )
+        map_set(words, head + B_RELEASED_MAP, words[head + B_LEVELS], unit - words[head + B_FIRST])
         _note_fixed(words, head, unit)
         return 1
     _make_hole(words, head, unit)
