@@ -4,7 +4,8 @@ Records appear in host order for calls and in device order for execution. Happen
 `Enqueue`, `Record`, `WaitEvent`, `Observe`, `TransferBegin` and `TransferEnd` alone; `Start`, `Effect` and
 `End` tell when things really ran and what they really touched.
 
-An access inside a record is a tuple `(space, start, end, writes)`, bytes.
+An access inside a record is a tuple `(space, start, end, writes)`, bytes. Records are tuples too, for speed:
+`Start(3) == End(3)`, so whoever compares records compares their types first.
 """
 
 from __future__ import annotations
