@@ -1,0 +1,209 @@
+"""The network's side of the world: sends and receives of whole sequences, failing peers, cancels."""
+
+from __future__ import annotations
+
+from onearena.core.device.interface import TransferStatus
+from onearena.core.rules import UseKind
+from onearena.core.uses import Use
+from onearena.stress.actors_requests import Request, Requests, Sequence_
+from onearena.stress.forwards import Runs, transfer_work
+from onearena.stress.world import OpenTransfer, World
+
+PEERS = 3
+QUEUED_MAX = 3
+TRANSFERS_MAX = 4
+
+
+class Waiting:
+    """A transfer that is not published yet. A send holds references, a receive a request's new units."""
+
+    __slots__ = ("kind", "peer", "request", "sequence")
+
+    def __init__(
+        self, kind: UseKind, sequence: Sequence_, peer: int, request: Request | None
+    ) -> None:
+        self.kind = kind
+        self.sequence = sequence
+        self.peer = peer
+        self.request = request
+
+
+class Transfers:
+    """Sends and receives."""
+
+    def __init__(self, world: World, requests: Requests) -> None:
+        self.world = world
+        self.requests = requests
+        self.waiting: list[Waiting] = []
+        world.add("send", self.can_send, self.send)
+        world.add("receive", self.can_receive, self.receive)
+        world.add("publish", self.can_publish, self.publish)
+        world.add("poll_transfer", lambda: bool(world.transfers), self.poll)
+        world.add("cancel_transfer", self.can_cancel, self.cancel)
+        world.add("disconnect", lambda: bool(world.lost), self.disconnect)
+
+    def _peer(self) -> int:
+        return 1 + self.world.choices.pick("transfer.peer", PEERS)
+
+    def can_send(self) -> bool:
+        """Content to send, and room in the queue."""
+        requests = self.requests
+        return len(self.waiting) < QUEUED_MAX and bool(
+            requests.cache or any(r.ready and r.length and not r.draft for r in requests.active)
+        )
+
+    def send(self) -> None:
+        """Queue a send: the references are taken now."""
+        world = self.world
+        able: list[Sequence_] = list(self.requests.cache)
+        able += [r for r in self.requests.active if r.ready and r.length and not r.draft]
+        source = able[world.choices.pick("send.which", len(able))].copy()
+        for band, ids in enumerate(source.ids):
+            source.ids[band] = [name for name in ids if world.units[name].runs]
+        if not source.all_ids():
+            return
+        world.share(source.all_ids())
+        self.waiting.append(Waiting(UseKind.SEND, source, self._peer(), None))
+
+    def can_receive(self) -> bool:
+        """Room for one more request, and in the queue."""
+        return (
+            len(self.waiting) < QUEUED_MAX
+            and len(self.requests.active) < self.world.options.requests_max
+        )
+
+    def receive(self) -> None:
+        """Reserve units for a request whose prompt a peer will write."""
+        world = self.world
+        request = self.requests.new_request(self.requests.source.take())
+        tokens = request.prompt
+        self.requests.skip_retired(request, tokens)
+        demand = self.requests.demand_for(request, tokens)
+        granted = world.allocate(demand, UseKind.RECEIVE, world.schedule, "pd-prealloc")
+        if granted is None:
+            self.requests.pressure()
+            return
+        request.ids = [list(band) for band in granted]
+        request.ready = False
+        self.requests.active.append(request)
+        self.waiting.append(Waiting(UseKind.RECEIVE, request, self._peer(), request))
+
+    def can_publish(self) -> bool:
+        """Something queued, and room for a transfer."""
+        return bool(self.waiting) and len(self.world.transfers) < TRANSFERS_MAX
+
+    def publish(self) -> None:
+        """Try to publish a queued transfer; while rule 7 forbids it, it stays queued."""
+        world = self.world
+        waiting = self.waiting[world.choices.pick("publish.which", len(self.waiting))]
+        request = waiting.request
+        if request is not None and request.gone:
+            self.waiting.remove(waiting)
+            return
+        if request is None and world.choices.chance("publish.give_up", 60):
+            self.waiting.remove(waiting)
+            world.free(waiting.sequence.all_ids())
+            return
+        ids = waiting.sequence.all_ids()
+        use = world.sut.publish(waiting.kind, ids, peer=waiting.peer)
+        if not isinstance(use, Use):
+            world.note("publish.blocked." + waiting.kind.name.lower())
+            return
+        self.waiting.remove(waiting)
+        runs = self._content(waiting, ids)
+        work = transfer_work(
+            use, runs, pieces=world.options.pieces, peer=waiting.peer, label=f"use {use.serial}"
+        )
+        transfer = world.sut.launch(use, work)
+        world.note("published." + waiting.kind.name.lower())
+        if request is None:
+            world.begun(use, transfer, ids, waiting.peer, lambda outcome: world.free(ids))
+        else:
+            world.begun(
+                use,
+                transfer,
+                ids,
+                waiting.peer,
+                lambda outcome: self._received(request, ids, runs, outcome),
+            )
+
+    def _content(self, waiting: Waiting, ids: list[int]) -> list[Runs]:
+        """What a send reads, or what a receive will have written: whole prompt, entry by entry."""
+        world = self.world
+        if waiting.request is None:
+            return [world.units[name].runs for name in ids]
+        request = waiting.request
+        content: list[Runs] = []
+        for band, facts in enumerate(world.bands):
+            for place in range(len(request.ids[band])):
+                end = facts.unit_bytes
+                if facts.lifetime != "request":
+                    entries = facts.entries_per_unit
+                    first = (place + request.base[band]) * entries
+                    end = (facts.unit_bytes // entries) * min(entries, request.prompt - first)
+                content.append(((0, end, world.next_stamp()),))
+        return content
+
+    def _received(
+        self, request: Request, ids: list[int], content: list[Runs], outcome: str
+    ) -> None:
+        if request.gone:
+            return
+        if outcome != "done":
+            self.requests.release(request)
+            return
+        for name, runs in zip(ids, content, strict=True):
+            self.world.units[name].runs = runs
+            self.world.units[name].stamp = runs[0][2]
+        request.length = request.prompt
+        request.ready = True
+
+    def poll(self) -> None:
+        """Look at one transfer."""
+        world = self.world
+        self.look(world.transfers[world.choices.pick("poll_transfer.which", len(world.transfers))])
+
+    def look(self, entry: OpenTransfer) -> bool:
+        """Ask the device how a transfer stands; end it if it is over."""
+        world = self.world
+        status = world.device.transfer_status(entry.transfer)
+        if status is TransferStatus.RUNNING:
+            return False
+        world.transfers.remove(entry)
+        outcome = {
+            TransferStatus.DONE: "done",
+            TransferStatus.FAILED: "failed",
+            TransferStatus.CANCELLED: "cancelled",
+            TransferStatus.UNKNOWN: "lost",
+        }[status]
+        world.note("transfer." + outcome)
+        world.sut.end_transfer(entry.use, outcome=outcome)
+        if outcome == "lost":
+            world.lost.setdefault(entry.peer, []).append(entry)
+        else:
+            world.unfix(entry.ids)
+        entry.done(outcome)
+        return True
+
+    def can_cancel(self) -> bool:
+        """A transfer nobody cancelled yet."""
+        return any(not entry.cancelled for entry in self.world.transfers)
+
+    def cancel(self) -> None:
+        """Ask a peer to stop."""
+        world = self.world
+        able = [entry for entry in world.transfers if not entry.cancelled]
+        entry = able[world.choices.pick("cancel_transfer.which", len(able))]
+        entry.cancelled = True
+        if world.device.transfer_status(entry.transfer) is TransferStatus.RUNNING:
+            world.device.cancel_transfer(entry.transfer)
+
+    def disconnect(self) -> None:
+        """Tear down the connection of a peer whose transfers were lost; its running ones fail."""
+        world = self.world
+        peers = sorted(world.lost)
+        peer = peers[world.choices.pick("disconnect.which", len(peers))]
+        for entry in world.lost.pop(peer):
+            world.unfix(entry.ids)
+        world.sut.disconnect(peer)
+        world.note("disconnected")

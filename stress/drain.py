@@ -1,0 +1,79 @@
+"""The end of a run: faults stop, nothing new starts, and everything that is open has to end.
+
+If it does not within a bounded number of rounds, the run is `Stuck`: a liveness failure of the system or of what
+it made the device wait for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from onearena.stress.world import Stuck, World
+
+if TYPE_CHECKING:
+    from onearena.stress.actors_copies import Copies
+    from onearena.stress.actors_requests import Requests
+    from onearena.stress.actors_transfers import Transfers
+
+ROUNDS_MAX: Final = 64
+STEPS_MAX: Final = 50_000
+
+__all__ = ["Stuck", "drain"]
+
+
+def drain(
+    world: World, requests: Requests, copies: Copies | None, transfers: Transfers | None
+) -> None:
+    """Free all, run the device dry, retire all, tear lost connections down. Raises `Stuck`."""
+    _free_all(world, requests, copies, transfers)
+    for _ in range(ROUNDS_MAX):
+        _run_dry(world)
+        while requests.launched:
+            requests.process()
+        for entry in list(world.uses):
+            if world.device.query(entry.event):
+                world.retire(entry)
+        if transfers is not None:
+            for open_transfer in list(world.transfers):
+                transfers.look(open_transfer)
+            while world.lost:
+                transfers.disconnect()
+        _free_all(world, requests, copies, transfers)
+        world.sut.compact(budget_units=0)  # a quiet point: the system may look at its own copies
+        if not (world.uses or world.transfers or world.units or world.device.enabled()):
+            return
+    left = [f"use {entry.use.serial} of kind {entry.use.kind.name}" for entry in world.uses]
+    left += [f"transfer {entry.transfer}" for entry in world.transfers]
+    raise Stuck(
+        f"after {ROUNDS_MAX} rounds of draining these have not ended: {', '.join(left[:6])}; "
+        f"{len(world.units)} ids are still held"
+    )
+
+
+def _run_dry(world: World) -> None:
+    for _ in range(STEPS_MAX):
+        steps = world.device.enabled()
+        if not steps:
+            return
+        world.device.step(steps[0])
+    raise Stuck(f"the device still had work after {STEPS_MAX} steps")
+
+
+def _free_all(
+    world: World, requests: Requests, copies: Copies | None, transfers: Transfers | None
+) -> None:
+    """Whatever anybody holds and may free now."""
+    while requests.active:
+        requests.release(requests.active[0])
+    while requests.cache:
+        world.free(requests.cache.pop().all_ids())
+    if copies is not None:
+        while copies.queued:
+            copies.cancel()
+        while copies.copies:
+            copies.drop()
+    if transfers is not None:
+        for waiting in transfers.waiting:
+            if waiting.request is None:
+                world.free(waiting.sequence.all_ids())
+        transfers.waiting.clear()

@@ -1,0 +1,255 @@
+"""One schedule: build device, system under test, world and oracles; run, drain, judge.
+
+`run_schedule` is pure in its spec: equal specs give equal results, in any process. A spec is a seed, or a
+recording to replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from onearena.core.device.modeled import ModeledDevice
+from onearena.core.device.trace import (
+    End,
+    Enqueue,
+    Observe,
+    Record,
+    TransferBegin,
+    TransferEnd,
+    WaitEvent,
+)
+from onearena.core.rules import UseKind
+from onearena.stress.actors_copies import Copies
+from onearena.stress.actors_memory import Memory
+from onearena.stress.actors_requests import Requests
+from onearena.stress.actors_transfers import Transfers
+from onearena.stress.arrivals import Arrival
+from onearena.stress.calls import Call, LoggedSut
+from onearena.stress.choices import Choices, Divergence, StepRecord
+from onearena.stress.drain import Stuck, drain
+from onearena.stress.oracles.base import Violation
+from onearena.stress.oracles.order import OrderOracle
+from onearena.stress.oracles.suite import CallOracles
+from onearena.stress.strategies.base import STRATEGIES
+from onearena.stress.systems import build_system
+from onearena.stress.workload import Options, RequestSource, draw_options
+from onearena.stress.world import World
+
+ORDER_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
+FULL_EVERY_STEPS: Final = 64
+VIOLATIONS_KEPT_MAX: Final = 8
+CROWDED_PER_MILLE: Final = 900
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What to run. `system` and `model` name what `stress/systems.py` builds.
+
+    `recording` (set-up first) replays; `steps` 0 draws the length. `arrivals` feed the requests.
+    """
+
+    seed: int
+    system: str = "arena"
+    model: str = "any"
+    steps: int = 0
+    arrivals: tuple[Arrival, ...] = ()
+    recording: tuple[StepRecord, ...] | None = None
+    keep_trace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a schedule. `verdict` is pass, violation, crash or stuck.
+
+    `crowded_steps` are those above 90% occupancy, `busy_steps` those with three or more forwards in flight on
+    the device. `recording` is kept for failures.
+    """
+
+    seed: int
+    system: str
+    model: str
+    verdict: str
+    steps: int
+    digest: str
+    reach: Mapping[str, int]
+    crowded_steps: int
+    busy_steps: int
+    violations: tuple[Violation, ...] = ()
+    crash: str = ""
+    divergence: Divergence | None = None
+    recording: tuple[StepRecord, ...] = ()
+    options: Options | None = None
+    calls: int = 0
+    records: int = 0
+
+
+class _Meter:
+    """Counts forwards running on the device, from the trace alone."""
+
+    __slots__ = ("forwards",)
+
+    def __init__(self) -> None:
+        self.forwards: set[int] = set()
+
+    def enqueue(self, record: Enqueue) -> None:
+        if record.kind == UseKind.FORWARD:
+            self.forwards.add(record.op)
+
+    def end(self, record: End) -> None:
+        self.forwards.discard(record.op)
+
+
+@dataclass(slots=True)
+class Rig:
+    """Everything of one run, wired together."""
+
+    world: World
+    device: ModeledDevice
+    requests: Requests
+    copies: Copies | None
+    transfers: Transfers | None
+    violations: list[Violation] = field(default_factory=list)
+    oracles: list[Any] = field(default_factory=list)
+    meter: _Meter = field(default_factory=_Meter)
+    calls: int = 0
+    crowded_steps: int = 0
+    busy_steps: int = 0
+
+
+def build_rig(spec: RunSpec, choices: Choices) -> Rig:
+    """Wire device, system, oracles and world; draws the set-up from `choices`."""
+    built = build_system(spec.system, spec.model, choices)
+    device, inner = built.device, built.sut
+    violations: list[Violation] = []
+    order = OrderOracle(locate=built.locate)
+    call_oracles = CallOracles(inner.plan)
+    feeds = [order.feed, call_oracles.feed]
+
+    def watch(feed: Callable[[object], tuple[Violation, ...]]) -> Callable[[object], None]:
+        def follow(record: object) -> None:
+            found = feed(record)
+            if found:
+                violations.extend(v for v in found if v.oracle not in built.unjudged)
+
+        return follow
+
+    for feed in feeds:
+        device.trace.subscribe(watch(feed), ORDER_RECORDS)
+    judge_call = watch(call_oracles.feed)
+    sut = LoggedSut(inner, judge_call)
+    options = draw_options(choices, inner.plan, inner.capabilities, steps=spec.steps)
+    strategy = STRATEGIES[options.strategy](choices)
+    world = World(sut, device, choices, options, strategy)
+    requests = Requests(world, RequestSource(choices, options, inner.plan, spec.arrivals))
+    copies = Copies(world, requests) if inner.capabilities.host_tier else None
+    transfers = Transfers(world, requests) if inner.capabilities.transfers else None
+    Memory(world, requests)
+    rig = Rig(world, device, requests, copies, transfers, violations, [order, call_oracles])
+    device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
+    device.trace.subscribe(rig.meter.end, (End,))
+    return rig
+
+
+def run_schedule(spec: RunSpec) -> RunResult:
+    """Run one schedule to its end or to the first broken rule. Never raises for what the system does."""
+    recording = spec.recording
+    choices = Choices(spec.seed, setup=recording[0].decisions if recording else None)
+    rig: Rig | None = None
+    verdict, crash = "pass", ""
+    try:
+        rig = build_rig(spec, choices)
+        _run_steps(rig, spec, choices)
+        if not rig.violations:
+            _finish(rig)
+    except Stuck as stuck:
+        verdict, crash = "stuck", str(stuck)
+    except Exception:
+        verdict, crash = "crash", traceback.format_exc(limit=12)
+    if rig is None:
+        return RunResult(
+            spec.seed, spec.system, spec.model, verdict, 0, "", {}, 0, 0, crash=crash
+        )
+    if rig.violations:
+        verdict = "violation"
+    failed = verdict != "pass"
+    world = rig.world
+    return RunResult(
+        seed=spec.seed,
+        system=spec.system,
+        model=world.facts.model or spec.model,
+        verdict=verdict,
+        steps=world.taken,
+        digest=_digest(rig),
+        reach=world.reach,
+        crowded_steps=rig.crowded_steps,
+        busy_steps=rig.busy_steps,
+        violations=tuple(rig.violations[:VIOLATIONS_KEPT_MAX]),
+        crash=crash,
+        divergence=choices.divergence,
+        recording=choices.record() if failed or recording else (),
+        options=world.options,
+        calls=world.sut.serial,
+        records=rig.device.trace.count,
+    )
+
+
+def _run_steps(rig: Rig, spec: RunSpec, choices: Choices) -> None:
+    world, meter = rig.world, rig.meter
+    crowded_at = world.facts.arena_bytes * CROWDED_PER_MILLE // 1000
+    labels: Sequence[StepRecord] | None = None
+    if spec.recording:
+        labels = [step for step in spec.recording[1:] if step.label != "drain"]
+    count = len(labels) if labels is not None else world.options.steps
+    for index in range(count):
+        if labels is None:
+            world.step()
+        else:
+            world.replay_step(labels[index].label, dict(labels[index].decisions))
+        if rig.violations:
+            return
+        if world.held_bytes >= crowded_at:
+            rig.crowded_steps += 1
+        if len(meter.forwards) >= 3:
+            rig.busy_steps += 1
+        if not index % FULL_EVERY_STEPS:
+            world.sut.snapshot()
+
+
+def _finish(rig: Rig) -> None:
+    """Drain everything, then the checks that only hold at the end."""
+    rig.world.choices.begin_step("drain")
+    drain(rig.world, rig.requests, rig.copies, rig.transfers)
+    if rig.violations:
+        return
+    last = rig.world.sut.snapshot()
+    for oracle in rig.oracles:
+        rig.violations.extend(oracle.finish())
+    for band in last.bands:
+        left = band.live_units + band.pending_units + band.vacated_units
+        if left and not rig.violations:
+            rig.violations.append(
+                Violation(
+                    "liveness",
+                    "1",
+                    f"after everything was freed and every use had ended, {band.live_units} live, "
+                    f"{band.pending_units} pending and {band.vacated_units} vacated units of "
+                    f"{band.name} were left.",
+                )
+            )
+
+
+def _digest(rig: Rig) -> str:
+    """A hash over the device trace and what the world did."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(rig.device.trace.digest().encode())
+    for name, count in sorted(rig.world.reach.items()):
+        digest.update(b"%b=%d;" % (name.encode(), count))
+    digest.update(b"%d,%d" % (rig.world.taken, rig.world.sut.serial))
+    return digest.hexdigest()
+
+
+__all__ = ["Call", "RunResult", "RunSpec", "run_schedule"]

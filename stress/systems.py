@@ -1,0 +1,84 @@
+"""The systems a schedule can run against, by name: the arena, and the toy with or without a bug."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from onearena.core.device.interface import Space
+from onearena.core.device.modeled import ModeledDevice
+from onearena.core.errors import UsageError
+from onearena.stress.choices import Choices
+from onearena.stress.oracles.base import UnitName
+from onearena.stress.sut import PlanFacts, SystemUnderTest
+from onearena.stress.toy import BUGS, Toy, ToyBand
+
+Locate = Callable[[Space, int, int], UnitName | None]
+
+SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A device and a system on it, fresh; `locate` names the unit a byte range belongs to.
+
+    `unjudged` names oracles whose reports do not count: a system that waits more often than it must, and says
+    so, is not told on.
+    """
+
+    device: ModeledDevice
+    sut: SystemUnderTest
+    locate: Locate
+    unjudged: frozenset[str] = frozenset()
+
+
+def build_system(system: str, model: str, choices: Choices) -> Built:
+    """Build one of `SYSTEMS`; its sizes are drawn. Raises `UsageError` for a name that is none."""
+    if system == "arena":
+        if importlib.util.find_spec("onearena.stress.arena_sut") is None:
+            raise UsageError("--system", system, "this build has no arena; give toy")
+        module = importlib.import_module("onearena.stress.arena_scenarios")
+        built = module.build(model, choices)
+        assert isinstance(built, Built), f"arena_scenarios.build gave {built!r}"
+        return built
+    name, _, bug = system.partition(":")
+    if name != "toy" or bug not in ("", *BUGS):
+        raise UsageError("--system", system, f"give one of {', '.join(SYSTEMS)}")
+    return _toy(bug, choices)
+
+
+def _toy(bug: str, choices: Choices) -> Built:
+    page = (1, 4, 16)[choices.pick("toy.page", 3)]
+    kinds = (("context", 0), ("window", 4 * page), ("request", 0))
+    count = (1, 2, 3)[choices.pick("toy.bands", 3)]
+    order = {1: (0,), 2: (0, 1), 3: (2, 1, 0)}[count]
+    bands: list[ToyBand] = []
+    for kind in order:
+        lifetime, span = kinds[kind]
+        entry_bytes = 64 * (1 + choices.pick("toy.entry", 4))
+        entries = 1 if lifetime == "request" else page
+        units = choices.between("toy.units", 8, 24)
+        bands.append(ToyBand(lifetime, entry_bytes * entries, units, lifetime, span, entries))
+    device = ModeledDevice(eager=True)
+    toy = Toy(device, bands, host_units=choices.between("toy.host", 2, 16), bug=bug)
+    return Built(device, toy, locator(toy.plan), frozenset(("economy",)))
+
+
+def locator(plan: PlanFacts) -> Locate:
+    """Names units for reports: the one band whose bytes may be meant is not known, so only fixed bands
+    (a toy's) and host ranges get a name; others get the first band's grid."""
+
+    def locate(space: Space, start: int, end: int) -> UnitName | None:
+        if space is not Space.ARENA:
+            return None
+        for facts in plan.bands:
+            unit, rest = divmod(start - facts.origin_bytes, facts.unit_bytes)
+            inside = facts.first_unit <= unit < facts.first_unit + facts.capacity_units
+            if inside and rest + (end - start) <= facts.unit_bytes:
+                return UnitName(facts.name, unit)
+        return None
+
+    return locate
