@@ -204,13 +204,13 @@ class OrderOracle:
 
     def _report(self, space: int, earlier_stamp: Stamp, later_stamp: Stamp) -> Violation:
         earlier, later = _party(earlier_stamp), _party(later_stamp)
-        start, end = next(
-            _outside(
-                max(earlier.start_bytes, later.start_bytes),
-                min(earlier.end_bytes, later.end_bytes),
-                self._exempt[space],
-            )
+        shared = _outside(
+            max(earlier.start_bytes, later.start_bytes),
+            min(earlier.end_bytes, later.end_bytes),
+            self._exempt[space],
         )
+        start, end = next(shared, (0, 0))
+        assert start < end, f"reported a race without a shared byte: {earlier} and {later}"
         event = None
         if earlier.stream is not None:
             event = self._clocks.first_event_covering(earlier.stream, earlier_stamp[2])

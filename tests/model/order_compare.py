@@ -25,7 +25,11 @@ class Comparison:
 
 
 def compare(
-    records: Sequence[TraceRecord], exempt: Exempt | None = None, *, sweep_always: bool = False
+    records: Sequence[TraceRecord],
+    exempt: Exempt | None = None,
+    *,
+    sweep_always: bool = False,
+    oracle: type[OrderOracle] = OrderOracle,
 ) -> Comparison:
     """Both answers: the first report of an oracle that stops, and all of one that goes on.
 
@@ -34,10 +38,11 @@ def compare(
     ranges = dict(SINKS) if exempt is None else exempt
     expected = findings(records, ranges)
     differences = []
-    first = _reports(records, ranges, multiple=False, sweep_always=sweep_always)
+    first = _reports(oracle(exempt=ranges), records, sweep_always=sweep_always)
     if first != expected[:1]:
         differences.append(f"first: oracle {first}, reference {expected[:1]}")
-    everything = _reports(records, ranges, multiple=True, sweep_always=sweep_always)
+    going_on = oracle(exempt=ranges, multiple=True)
+    everything = _reports(going_on, records, sweep_always=sweep_always)
     if everything != expected:
         wrong = [pair for pair in zip(everything, expected, strict=False) if pair[0] != pair[1]][:1]
         differences.append(f"all: {len(everything)} against {len(expected)}, first other: {wrong}")
@@ -45,9 +50,8 @@ def compare(
 
 
 def _reports(
-    records: Sequence[TraceRecord], exempt: Exempt, *, multiple: bool, sweep_always: bool
+    oracle: OrderOracle, records: Sequence[TraceRecord], *, sweep_always: bool
 ) -> list[Finding | Unrecorded]:
-    oracle = OrderOracle(exempt=exempt, multiple=multiple)
     reports: list[Finding | Unrecorded] = []
     for record in records:
         races_before = len(oracle.races)

@@ -99,7 +99,7 @@ class _Maker:
         self.streams = streams
         self.state = _State(known=[0] * streams)
         self.units = _units(rng)
-        self.host_units = [(unit * 96, unit * 96 + 96) for unit in range(6)]
+        self.host_units = [(unit * 96, unit * 96 + 96) for unit in range(4)]
         self.table_entries = rng.randint(4, 24)
         self.buffers = rng.randint(1, 4)
         self.observes = rng.choice((0.0, 0.02, 0.1, 0.3))
@@ -148,7 +148,7 @@ class _Maker:
         sends = self.rng.random() < 0.5
         count = self.rng.randint(1, 4)
         accesses = tuple(self.unit_access(writes=not sends) for _ in range(count))
-        if self.rng.random() < 0.15:
+        if self.rng.random() < 0.3:
             accesses = (*accesses, self.host_access(writes=not sends))
         self.order(None, accesses)
         state = self.state

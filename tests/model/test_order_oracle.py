@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-# The reference and the generator are plain modules beside this file, which is no package.
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from order_compare import compare
 from order_traces import random_trace
 
