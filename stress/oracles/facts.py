@@ -39,13 +39,17 @@ Clock = list[int]
 
 
 class Op(NamedTuple):
-    """One `Enqueue` seen, with its position on its stream (1, 2, 3, ... counted here)."""
+    """One `Enqueue` seen, with its position on its stream (1, 2, 3, ... counted here).
+
+    `clock` holds the positions ordered before it, its own included.
+    """
 
     op: int
     stream: int
     position: int
     kind: int
     accesses: tuple[Access, ...]
+    clock: tuple[int, ...]
 
 
 class WaitSeen(NamedTuple):
@@ -234,10 +238,12 @@ class Facts:
         handler = self._call_handlers.get(call.name)
         if handler is not None and not facts.refused:
             handler(facts)
-        # Operations the system enqueued on its own account are uses of their bytes as well.
-        use_op = facts.use.op if facts.use is not None and call.name == "launch" else -1
+        # Operations the system enqueued on its own account are uses of their bytes as well. Side
+        # work of a use is joined before the use's event, so the use's own touches stand for it.
+        use = facts.use if call.name == "launch" else None
+        joined = self.event_clock(use.event) if use is not None else ()
         for op in facts.ops:
-            if op.op != use_op:
+            if use is None or (op.op != use.op and not _reaches(joined, op)):
                 self._touch_accesses(op, call.serial)
         self.last = facts
         return facts
@@ -259,7 +265,7 @@ class Facts:
             _join(clock, self._host)
             self._seen_version[stream] = self._host_version
         clock[stream] += 1
-        self._open.ops.append(Op(op, stream, clock[stream], kind, accesses))
+        self._open.ops.append(Op(op, stream, clock[stream], kind, accesses, tuple(clock)))
 
     def _record_event(self, record: Record) -> None:
         event, stream = record
@@ -650,6 +656,10 @@ class Facts:
             if fact.outcome == "lost" or not lost:
                 found.update(fact.units)
         return sorted(found)
+
+
+def _reaches(clock: Sequence[int], op: Op) -> bool:
+    return op.stream < len(clock) and op.position <= clock[op.stream]
 
 
 def _join(target: Clock, source: Sequence[int]) -> bool:

@@ -64,6 +64,7 @@ class LegalityOracle:
         self._grown_late = False
         self._retreated = False
         self._freed: list[IdFact] = []
+        self._born = [0] * len(facts.bands)  # ids handed out since the last snapshot
         self._move_writes: list[tuple[int, int]] = []
         self._found: list[Violation] = []
 
@@ -82,6 +83,8 @@ class LegalityOracle:
             self._judge_relocation(relocation)
         if facts.freed:
             self._freed += facts.freed
+        for fact in facts.granted:
+            self._born[fact.band] += 1
         if call.name == "snapshot" and isinstance(call.answer, Snapshot):
             self._judge_snapshot(call, call.answer)
         if not self._found:
@@ -121,6 +124,7 @@ class LegalityOracle:
             accesses = own.accesses if own is not None else ()
         if use.op < 0:
             self._report("8", f"the launch of use {use.serial} enqueued nothing.", facts.call)
+        self._judge_side_work(use, facts)
         reads = {(start, end) for _, start, end in use.use.reads}
         writes = {(start, end) for _, start, end in use.use.writes}
         for space, start, end, writing in accesses:
@@ -138,6 +142,21 @@ class LegalityOracle:
                     facts.call,
                     extent=(start, end),
                 )
+
+    def _judge_side_work(self, use: UseFact, facts: CallFacts) -> None:
+        """Side streams fork from the use's stream after its waits and join it before its event."""
+        joined = self.facts.event_clock(use.event)
+        for op in facts.ops:
+            if op.op == use.op or op.kind not in WORLD_KINDS or use.is_transfer:
+                continue
+            if op.stream >= len(joined) or op.position > joined[op.stream]:
+                message = f"side work {op.op} of use {use.serial} is not joined before its event."
+                self._report("8", message, facts.call)
+            ranges = {(start, end) for _, start, end in (*use.use.reads, *use.use.writes)}
+            for space, start, end, _ in op.accesses:
+                if space == ARENA and end > 0 and not _covered(start, end, ranges):
+                    message = f"side work {op.op} touches bytes use {use.serial} did not record."
+                    self._report("8", message, facts.call, extent=(start, end))
 
     def _judge_relocation(self, relocation: Relocation) -> None:
         fact, old, new, serial = relocation
@@ -176,6 +195,7 @@ class LegalityOracle:
         self._before, self._before_call = now, call.serial
         self._retreated = self._grown_late = False
         self._freed.clear()
+        self._born = [0] * len(self._born)
         self._move_writes.clear()
         self.facts.relocations.clear()
 
@@ -222,18 +242,25 @@ class LegalityOracle:
             message = f"live unit (id {held.id}) is shown as {STATE_NAMES[state]}."
             self._report("1", message, call, unit=where)
             return
+        # An id handed out and gone again between two snapshots was never seen at its unit.
+        unseen = self._born[band] > 0
         if state == PENDING and (limbo is None or limbo.state != "pending"):
-            if old_state != PENDING:
+            if old_state != PENDING and not unseen:
                 message = f"{STATE_NAMES[old_state]} unit became pending, and no call freed it."
                 self._report("2", message, call, unit=where)
         elif state == VACATED and (limbo is None or limbo.state != "vacated"):
-            if old_state != VACATED:
+            if old_state != VACATED and not unseen and not self._moved_through(band, unit):
                 message = f"{STATE_NAMES[old_state]} unit became vacated, and no id moved away."
                 self._report("3", message, call, unit=where)
         elif state == HOLE:
             self._judge_hole(band, unit, old_state, where, call)
         elif state == BEYOND:
             facts.limbo[band].pop(unit, None)
+
+    def _moved_through(self, band: int, unit: int) -> bool:
+        """Whether a copy since the last snapshot wrote the unit: an id may have gone on from it."""
+        start, end = self.facts.unit_range(band, unit)
+        return any(low < end and start < high for low, high in self._move_writes)
 
     def _judge_live(self, band: int, unit: int, name: int, where: UnitName, call: Call) -> None:
         facts = self.facts

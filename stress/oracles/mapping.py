@@ -84,10 +84,7 @@ class MappingOracle:
 
     def _judge_use(self, facts: CallFacts, use: Use) -> None:
         call = facts.call
-        if call.name == "record":
-            asked = (*call.args[2], *call.args[3])  # type: ignore[misc]
-        else:
-            asked = call.args[1]  # type: ignore[assignment]
+        asked = _asked(call)
         resolved = (*use.reads, *use.writes)
         if sorted(asked) != sorted(name for name, _, _ in resolved):
             message = f"the use names {[name for name, _, _ in resolved]}, asked was {list(asked)}."
@@ -175,3 +172,9 @@ class MappingOracle:
                 details={"call": call.serial, "step": call.step},
             )
         )
+
+
+def _asked(call: Call) -> tuple[int, ...]:
+    """The ids that a record (reads, then writes) or a publish named."""
+    named = call.args[2:4] if call.name == "record" else call.args[1:2]
+    return tuple(name for ids in named for name in ids)  # type: ignore[attr-defined]

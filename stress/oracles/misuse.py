@@ -99,10 +99,11 @@ class MisuseOracle:
             if accepted or (record.probe and not isinstance(record.answer, Blocked)):
                 reason = why if accepted else "a call made to be refused"
                 return (self._report(record, rule or "13", f"{record.name} accepted: {reason}."),)
-        elif isinstance(record.error, MisuseError) and verdict is Verdict.ACCEPT:
-            if not record.probe:
-                message = f"a legal {record.name} was refused: {record.error}"
-                return (self._report(record, "13", message),)
+        elif (
+            isinstance(record.error, MisuseError) and verdict is Verdict.ACCEPT and not record.probe
+        ):
+            message = f"a legal {record.name} was refused: {record.error}"
+            return (self._report(record, "13", message),)
         return NO_VIOLATIONS
 
     def finish(self) -> tuple[Violation, ...]:

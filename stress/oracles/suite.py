@@ -24,6 +24,7 @@ from onearena.stress.oracles.facts import CallFacts, Facts
 from onearena.stress.oracles.legality import LegalityOracle
 from onearena.stress.oracles.mapping import MappingOracle
 from onearena.stress.oracles.misuse import MisuseOracle
+from onearena.stress.oracles.reference import ReferenceOracle
 from onearena.stress.sut import PlanFacts
 
 TRACE_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
@@ -54,6 +55,7 @@ class CallOracles:
         oracles: list[_OfCalls] = [
             MappingOracle(self.facts),
             AtomicityOracle(),
+            ReferenceOracle(self.facts),
             LegalityOracle(self.facts, full_every=full_every),
         ]
         self._misuse = misuse if only is None or misuse.name in only else None
