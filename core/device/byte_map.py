@@ -18,12 +18,14 @@ LOWEST_ADDRESS: Final = -(1 << 62)
 class ByteMap:
     """A total map from addresses to stamps, kept as the fewest intervals.
 
-    Addresses lie in [LOWEST_ADDRESS, -LOWEST_ADDRESS). Every call costs O(log n) for n intervals, plus the
-    intervals it touches (plus, when their number changes, one memmove of the tail of two lists).
+    Addresses lie in [LOWEST_ADDRESS, -LOWEST_ADDRESS). Every call costs O(log n) for n intervals,
+    plus the intervals it touches (plus, when their number changes, one memmove of the tail of two
+    lists).
     """
 
     # Interval i is [starts[i], starts[i + 1]) and holds stamps[i]; the last one has no end.
-    # Invariant: starts ascend strictly, starts[0] is LOWEST_ADDRESS, neighbours differ in their stamps.
+    # Invariant: starts ascend strictly, starts[0] is LOWEST_ADDRESS, neighbours differ in their
+    # stamps.
     __slots__ = ("_stamps", "_starts")
 
     def __init__(self, fill: int) -> None:
@@ -50,8 +52,7 @@ class ByteMap:
         if after - first == 1:
             return [(start, end, stamps[first])]
         segments = [(start, starts[first + 1], stamps[first])]
-        for i in range(first + 1, after - 1):
-            segments.append((starts[i], starts[i + 1], stamps[i]))
+        segments += [(starts[i], starts[i + 1], stamps[i]) for i in range(first + 1, after - 1)]
         segments.append((starts[after - 1], end, stamps[after - 1]))
         return segments
 

@@ -1,21 +1,22 @@
 """The device as everyone else sees it: streams, events, enqueued work, one-sided transfers.
 
-The shape is that of CUDA streams and events and of one-sided network writes, so that the modeled device,
-threads and a GPU stand behind the same calls. Every call returns at once; none waits for the device.
+The shape is that of CUDA streams and events and of one-sided network writes, so that the modeled
+device, threads and a GPU stand behind the same calls. Every call returns at once; none waits for
+the device.
 
 Facts every backend keeps:
 
-* A stream runs what was enqueued on it one after the other, in order. Streams know nothing of each other
-  except through `wait`.
+* A stream runs what was enqueued on it one after the other, in order. Streams know nothing of
+  each other except through `wait`.
 * `record` marks everything enqueued on its stream so far, nothing enqueued later.
-* A transfer is ordered by nothing: from `begin_transfer` until the host has seen its end, its peer may touch
-  its bytes at any moment, in any order.
-* The host knows only what it has seen: `query` and `transfer_status` are observations, and what was seen once
-  stays seen.
+* A transfer is ordered by nothing: from `begin_transfer` until the host has seen its end, its
+  peer may touch its bytes at any moment, in any order.
+* The host knows only what it has seen: `query` and `transfer_status` are observations, and what
+  was seen once stays seen.
 
-Addresses are arena-relative bytes (0 is the first arena byte; sinks lie below it) in `Space.ARENA`, byte
-offsets of the host tier in `Space.HOST`, `table_address` in `Space.TABLE`, and `buffer_address` in
-`Space.BUFFER`.
+Addresses are arena-relative bytes (0 is the first arena byte; sinks lie below it) in
+`Space.ARENA`, byte offsets of the host tier in `Space.HOST`, `table_address` in `Space.TABLE`,
+and `buffer_address` in `Space.BUFFER`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ BUFFER_SLOT_BYTES: Final = 1 << 20
 """Address distance of two buffer slots; a slot holds the resolved byte ranges of one forward."""
 
 BAND_SHIFT: Final = 26
-"""A table key is `band << 26 | index`, the low bits of a virtual id (arena bits may stand above the band)."""
+"""A table key is `band << 26 | index`, the low bits of a virtual id (arena bits may stand above
+the band).
+"""
 
 POISON: Final = -1
 """Stamp of bytes that nobody may read: freed, or never handed out."""
@@ -61,7 +64,9 @@ class Space(enum.IntEnum):
 
 
 class OpKind(enum.IntEnum):
-    """Work that is no use of units. Disjoint from the values of `UseKind`, so a kind is one integer."""
+    """Work that is no use of units. Disjoint from the values of `UseKind`, so a kind is one
+    integer.
+    """
 
     TABLE_UPDATE = 16  # writes id-table entries
     TRANSLATE = 17  # reads id-table entries, writes one buffer slot
@@ -78,7 +83,9 @@ class TransferStatus(enum.IntEnum):
 
 
 class Access(NamedTuple):
-    """Bytes [start, end) of one space, read or written. A tuple: millions of them pass through a campaign."""
+    """Bytes [start, end) of one space, read or written. A tuple: millions of them pass through a
+    campaign.
+    """
 
     space: Space
     start: int
@@ -89,9 +96,9 @@ class Access(NamedTuple):
 class Touch(NamedTuple):
     """One range a forward, zeroing or transfer touches in the arena.
 
-    `entry` is a position in the byte ranges that a translation left in the work's buffer slot; `start` and
-    `end` are then relative to that range. With `entry` -1 they are arena addresses. `stamp` is what a write
-    leaves there; reads ignore it.
+    `entry` is a position in the byte ranges that a translation left in the work's buffer slot;
+    `start` and `end` are then relative to that range. With `entry` -1 they are arena addresses.
+    `stamp` is what a write leaves there; reads ignore it.
     """
 
     entry: int
@@ -108,18 +115,18 @@ class Work:
     kind: a `UseKind` or `OpKind` value.
     accesses: what the host recorded that the work touches; ends up in the trace's `Enqueue`.
     label: for people; no decision reads it.
-    touches: FORWARD, ZEROING, SEND, RECEIVE: what is really touched. Empty: the arena ranges of `accesses`,
-        written with `stamp`.
-    buffer: TRANSLATE fills this buffer slot; a FORWARD takes the addresses of its touches from it, on the
-        device, when it runs. -1: none.
-    pairs: copies (BACKUP, LOAD, MOVE, FORK): `(source, target, nbytes)`. BACKUP writes and LOAD reads the
-        host space; the other side is the arena.
+    touches: FORWARD, ZEROING, SEND, RECEIVE: what is really touched. Empty: the arena ranges of
+        `accesses`, written with `stamp`.
+    buffer: TRANSLATE fills this buffer slot; a FORWARD takes the addresses of its touches from
+        it, on the device, when it runs. -1: none.
+    pairs: copies (BACKUP, LOAD, MOVE, FORK): `(source, target, nbytes)`. BACKUP writes and LOAD
+        reads the host space; the other side is the arena.
     entries: TABLE_UPDATE: `(table key, physical unit)`.
     keys: TRANSLATE: table keys, in the order in which the buffer slot lists their byte ranges.
     pieces: in how many parts writes and copies take effect, at least 1.
     passes: how often a FORWARD reads all it reads (start, between writes, end), at least 1.
-    effects_before_failure: the work stops after this many effects and leaves what it writes undefined;
-        -1: it does not fail. Only for copies between arena and host.
+    effects_before_failure: the work stops after this many effects and leaves what it writes
+        undefined; -1: it does not fail. Only for copies between arena and host.
     peer: SEND, RECEIVE: whom `disconnect` names.
     body: a host callable that real devices run in the work's place in the stream (a torch forward).
     """
@@ -141,10 +148,11 @@ class Work:
 
 
 class Device(Protocol):
-    """What an arena and a harness call. One control thread calls; nothing here blocks on the device.
+    """What an arena and a harness call. One control thread calls; nothing here blocks on the
+    device.
 
-    Unknown, released or foreign ids raise `MisuseError` with nothing changed; a device that failed raises
-    `DeviceError` from every call.
+    Unknown, released or foreign ids raise `MisuseError` with nothing changed; a device that
+    failed raises `DeviceError` from every call.
     """
 
     trace: Trace
@@ -158,7 +166,8 @@ class Device(Protocol):
     def record(self, stream: StreamId) -> EventId:
         """An event that completes once everything enqueued on `stream` so far has ended.
 
-        Ids are never used twice; the events under them are pooled. Whoever gets one calls `release` once.
+        Ids are never used twice; the events under them are pooled. Whoever gets one calls
+        `release` once.
         """
 
     def wait(self, stream: StreamId, event: EventId) -> None:
@@ -174,13 +183,17 @@ class Device(Protocol):
         """The peer may touch the transfer's bytes from now on. No stream orders it."""
 
     def transfer_status(self, transfer: TransferId) -> TransferStatus:
-        """What the host sees of the transfer now. DONE, FAILED and CANCELLED are observations, and final."""
+        """What the host sees of the transfer now. DONE, FAILED and CANCELLED are observations,
+        and final.
+        """
 
     def cancel_transfer(self, transfer: TransferId) -> None:
         """Ask the peer to stop. The transfer goes on until it ends or the cancel is acknowledged."""
 
     def disconnect(self, peer: int) -> None:
-        """Tear the connection down: afterwards no transfer of `peer` touches anything. Ends them all FAILED."""
+        """Tear the connection down: afterwards no transfer of `peer` touches anything. Ends them
+        all FAILED.
+        """
 
 
 def table_key(band: int, index: int) -> int:

@@ -1,20 +1,20 @@
-"""The modeled device: streams, events and transfers in virtual time, one chosen step after the other.
+"""The modeled device: streams, events and transfers in virtual time, one chosen step after the
+other.
 
-Nothing happens by itself. `enabled` lists the steps that real streams and peers could take next, `step` takes
-one; whoever chooses makes the schedule, so every order that streams, events and one-sided transfers allow can
-be had, and no other. The same calls and the same choices give the same trace, byte for byte.
+Nothing happens by itself. `enabled` lists the steps that real streams and peers could take next,
+`step` takes one; whoever chooses makes the schedule, so every order that streams, events and
+one-sided transfers allow can be had, and no other. The same calls and the same choices give the
+same trace, byte for byte.
 
-Steps of a stream: start the op at its head, one effect of the running op, end it, pass a wait whose event is
-complete, complete an event. Streams have at most one next step; they interleave. Steps of a transfer: begin to
-run, one effect, end, acknowledge a cancel; and, as faults, fail half-way or lose the peer.
+Steps of a stream: start the op at its head, one effect of the running op, end it, pass a wait
+whose event is complete, complete an event. Streams have at most one next step; they interleave.
+Steps of a transfer: begin to run, one effect, end, acknowledge a cancel; and, as faults, fail
+half-way or lose the peer.
 """
 
 from __future__ import annotations
 
-import enum
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from onearena.core.device.interface import (
     EventId,
@@ -25,6 +25,20 @@ from onearena.core.device.interface import (
     Work,
 )
 from onearena.core.device.modeled_effects import Grids, Job, Memory, run_effect, spoil
+from onearena.core.device.modeled_parts import (
+    OP,
+    RECORD,
+    WAIT,
+    Chooser,
+    Event,
+    Gate,
+    Step,
+    StepKind,
+    Stream,
+    Transfer,
+    join_clocks,
+    named,
+)
 from onearena.core.device.trace import (
     Effect,
     End,
@@ -40,98 +54,22 @@ from onearena.core.device.trace import (
 from onearena.core.errors import DeviceError, MisuseError
 from onearena.core.rules import TRANSFER_KINDS
 
+__all__ = ["Chooser", "Gate", "ModeledDevice", "Step", "StepKind"]
+
 EVENTS_MAX: Final = 1 << 16
 CLOSED_TRANSFERS_KEPT_MAX: Final = 1 << 16
-
-
-class StepKind(enum.IntEnum):
-    """What a device step does. Stream steps come first; the values are stored in choices: append only."""
-
-    START = 0
-    EFFECT = 1
-    END = 2
-    PASS = 3
-    COMPLETE = 4
-    TRANSFER_START = 5
-    TRANSFER_EFFECT = 6
-    TRANSFER_END = 7
-    CANCEL_ACKNOWLEDGED = 8
-    TRANSFER_FAIL = 9
-    PEER_DIES = 10
-
-
-class Step(NamedTuple):
-    """A step token. `number` is a stream (START to COMPLETE), a transfer, or a peer (PEER_DIES)."""
-
-    kind: StepKind
-    number: int
-
-
-Chooser: TypeAlias = Callable[[Sequence[Step]], int]
-"""Picks one of the enabled steps by its index."""
-
-Gate: TypeAlias = Callable[[str, int], bool]
-"""Whether the host gets to see something that is so: ("event", id) or ("transfer", id)."""
-
-# Queue items of a stream are (code, payload).
-_OP, _RECORD, _WAIT = 0, 1, 2
-
-
-class _Event:
-    __slots__ = ("clock", "complete", "number", "observed", "position", "stream", "waiters")
-
-    def __init__(self, number: int, stream: int, position: int, clock: tuple[int, ...]) -> None:
-        self.number = number
-        self.stream = stream
-        self.position = position  # the how manieth event of its stream
-        self.clock = clock  # per stream, how many of its events complete no later than this one
-        self.complete = False
-        self.observed = False
-        self.waiters: list[_Stream] = []
-
-
-class _Stream:
-    __slots__ = ("clock", "name", "number", "queue", "recorded", "running", "stalled", "token", "tokens")
-
-    def __init__(self, number: int, name: str) -> None:
-        self.number = number
-        self.name = name
-        self.queue: deque[tuple[int, Job | _Event]] = deque()
-        self.running: Job | None = None
-        self.stalled = False
-        self.recorded = 0
-        self.clock: list[int] = []
-        self.token: Step | None = None
-        self.tokens = tuple(Step(kind, number) for kind in list(StepKind)[: StepKind.COMPLETE + 1])
-
-
-class _Transfer:
-    __slots__ = ("acknowledge", "cancelling", "fail", "job", "started", "status", "token", "tokens")
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.status = TransferStatus.RUNNING
-        self.started = False
-        self.cancelling = False
-        self.tokens = tuple(
-            Step(kind, job.number)
-            for kind in (StepKind.TRANSFER_START, StepKind.TRANSFER_EFFECT, StepKind.TRANSFER_END)
-        )
-        self.token: Step | None = self.tokens[0]
-        self.acknowledge = Step(StepKind.CANCEL_ACKNOWLEDGED, job.number)
-        self.fail = Step(StepKind.TRANSFER_FAIL, job.number)
 
 
 class ModeledDevice:
     """A `Device` whose every step somebody chooses. One thread calls everything.
 
-    `memory` holds the bytes as stamps, and the hooks that see each access; `trace` is the account of all that
-    happened; `gate`, when set, delays what the host sees of events and transfers that are over (never of an
-    event that must be over because of something the host saw already).
+    `memory` holds the bytes as stamps, and the hooks that see each access; `trace` is the account
+    of all that happened; `gate`, when set, delays what the host sees of events and transfers that
+    are over (never of an event that must be over because of something the host saw already).
 
-    With `eager`, waits are passed and events completed as soon as they can be, a start is one step with the
-    first effect and an end one with the last: about half the steps, and the same orders of effects and
-    observations, because the merged steps touch nothing.
+    With `eager`, waits are passed and events completed as soon as they can be, a start is one
+    step with the first effect and an end one with the last: about half the steps, and the same
+    orders of effects and observations, because the merged steps touch nothing.
     """
 
     def __init__(
@@ -142,7 +80,9 @@ class ModeledDevice:
         gate: Gate | None = None,
         eager: bool = False,
     ) -> None:
-        """`grids` gives, for each band that translations meet, where unit 0 starts and a unit's bytes."""
+        """`grids` gives, for each band that translations meet, where unit 0 starts and a unit's
+        bytes.
+        """
         self.trace = Trace() if trace is None else trace
         self.memory = Memory({} if grids is None else grids)
         self.gate = gate
@@ -150,24 +90,25 @@ class ModeledDevice:
         self._eager = eager
         self._emit = self.trace.emit
         self._error: str | None = None
-        self._streams: list[_Stream] = []
-        self._by_name: dict[str, _Stream] = {}
-        self._events: dict[EventId, _Event] = {}
+        self._streams: list[Stream] = []
+        self._by_name: dict[str, Stream] = {}
+        self._events: dict[EventId, Event] = {}
         self._next_event = 0
         self._next_number = 0  # ops and transfers
-        self._transfers: dict[TransferId, _Transfer] = {}  # the host has not seen their end
+        self._transfers: dict[TransferId, Transfer] = {}  # the host has not seen their end
         self._closed: dict[TransferId, TransferStatus] = {}
         self._dead_peers: set[int] = set()  # only asked for membership
         self._host_clock: list[int] = []
 
-    # -- calls of the host --------------------------------------------------------------------------
+    # -- calls of the host
+    # --------------------------------------------------------------------------
 
     def stream(self, name: str) -> StreamId:
         """The stream of that name; made at the first call. O(1)."""
         self._check_error()
         known = self._by_name.get(name)
         if known is None:
-            known = _Stream(len(self._streams), name)
+            known = Stream(len(self._streams), name)
             self._streams.append(known)
             self._by_name[name] = known
             self.trace.stream_names.append(name)
@@ -185,7 +126,7 @@ class ModeledDevice:
         job = Job(number, work)
         self._next_number += 1
         self._emit(Enqueue(number, stream, job.kind, work.label, work.accesses))
-        self._append(target, (_OP, job))
+        self._append(target, (OP, job))
         return number
 
     def record(self, stream: StreamId) -> EventId:
@@ -199,10 +140,10 @@ class ModeledDevice:
         clock[stream] = source.recorded
         number = self._next_event
         self._next_event += 1
-        event = _Event(number, stream, source.recorded, tuple(clock))
+        event = Event(number, stream, source.recorded, tuple(clock))
         self._events[number] = event
         self._emit(Record(number, stream))
-        self._append(source, (_RECORD, event))
+        self._append(source, (RECORD, event))
         return number
 
     def wait(self, stream: StreamId, event: EventId) -> None:
@@ -210,11 +151,13 @@ class ModeledDevice:
         target = self._stream(stream)
         awaited = self._event(event)
         self._emit(WaitEvent(stream, event))
-        _join(target.clock, awaited.clock)
-        self._append(target, (_WAIT, awaited))
+        join_clocks(target.clock, awaited.clock)
+        self._append(target, (WAIT, awaited))
 
     def query(self, event: EventId) -> bool:
-        """Whether the host sees `event` complete; the first True is logged as `Observe`. O(streams)."""
+        """Whether the host sees `event` complete; the first True is logged as `Observe`.
+        O(streams).
+        """
         self._check_error()
         state = self._event(event)
         if state.observed:
@@ -225,7 +168,7 @@ class ModeledDevice:
         if not implied and self.gate is not None and not self.gate("event", event):
             return False
         state.observed = True
-        _join(self._host_clock, state.clock)
+        join_clocks(self._host_clock, state.clock)
         self._emit(Observe(event))
         return True
 
@@ -240,7 +183,7 @@ class ModeledDevice:
         if work.kind not in TRANSFER_KINDS:
             raise MisuseError(f"work.kind: {work.kind!r} runs on a stream", argument="work")
         number = self._next_number
-        transfer = _Transfer(Job(number, work))
+        transfer = Transfer(Job(number, work))
         self._next_number += 1
         if work.peer in self._dead_peers:
             transfer.status = TransferStatus.UNKNOWN
@@ -273,7 +216,9 @@ class ModeledDevice:
         self._transfer(transfer).cancelling = True
 
     def disconnect(self, peer: int) -> None:
-        """Tear down the connection: no transfer of `peer` touches anything from now on. O(transfers)."""
+        """Tear down the connection: no transfer of `peer` touches anything from now on.
+        O(transfers).
+        """
         self._check_error()
         for number, transfer in list(self._transfers.items()):
             if transfer.job.work.peer != peer:
@@ -283,11 +228,13 @@ class ModeledDevice:
             self._close(number, transfer.status)
         self._dead_peers.discard(peer)
 
-    # -- the schedule -------------------------------------------------------------------------------
+    # -- the schedule
+    # -------------------------------------------------------------------------------
 
     def enabled(self, *, faults: bool = False) -> list[Step]:
-        """Every step possible now: streams by number, then transfers by id; with `faults`, then the failing
-        of each running transfer and the death of each peer with one. O(streams + transfers).
+        """Every step possible now: streams by number, then transfers by id; with `faults`, then
+        the failing of each running transfer and the death of each peer with one. O(streams +
+        transfers).
         """
         if self._error is not None:
             return []
@@ -321,11 +268,14 @@ class ModeledDevice:
             self._step_transfer(self._transfers[number], step)
 
     def complete(self, event: EventId) -> bool:
-        """Whether `event` is complete, seen by the host or not. For the schedule, not for the host. O(1)."""
+        """Whether `event` is complete, seen by the host or not. For the schedule, not for the
+        host. O(1).
+        """
         return self._event(event).complete
 
     def run_until_idle(self, chooser: Chooser | None = None) -> int:
-        """Take steps, without faults, until none is left; answers how many. Default: the first enabled.
+        """Take steps, without faults, until none is left; answers how many. Default: the first
+        enabled.
 
         Raises `DeviceError` naming stream and event when work is left that can never run.
         """
@@ -346,7 +296,9 @@ class ModeledDevice:
         self._refresh(target)
 
     def break_down(self, message: str) -> None:
-        """Fault: a device error that may have hit any work. Every later host call raises `DeviceError`."""
+        """Fault: a device error that may have hit any work. Every later host call raises
+        `DeviceError`.
+        """
         self._error = message
 
     def busy(self) -> bool:
@@ -363,28 +315,29 @@ class ModeledDevice:
             return f"peer {number} dies"
         if kind > StepKind.COMPLETE:
             job = self._transfers[number].job
-            return f"{words} of transfer {number}{_named(job)}"
+            return f"{words} of transfer {number}{named(job)}"
         stream = self._streams[number]
         if stream.running is not None:
-            return f"{stream.name}: {words} of op {stream.running.number}{_named(stream.running)}"
+            return f"{stream.name}: {words} of op {stream.running.number}{named(stream.running)}"
         payload = stream.queue[0][1]
         if isinstance(payload, Job):
-            return f"{stream.name}: {words} of op {payload.number}{_named(payload)}"
+            return f"{stream.name}: {words} of op {payload.number}{named(payload)}"
         return f"{stream.name}: {words} event {payload.number}"
 
-    # -- inside -------------------------------------------------------------------------------------
+    # -- inside
+    # -------------------------------------------------------------------------------------
 
     def _check_error(self) -> None:
         if self._error is not None:
             raise DeviceError(f"the device broke down: {self._error}")
 
-    def _stream(self, stream: StreamId) -> _Stream:
+    def _stream(self, stream: StreamId) -> Stream:
         self._check_error()
         if not 0 <= stream < len(self._streams):
             raise MisuseError(f"stream {stream} is not a stream of this device", argument="stream")
         return self._streams[stream]
 
-    def _event(self, event: EventId) -> _Event:
+    def _event(self, event: EventId) -> Event:
         state = self._events.get(event)
         if state is None:
             made = 0 <= event < self._next_event
@@ -392,7 +345,7 @@ class ModeledDevice:
             raise MisuseError(f"event {event} {what}", argument="event")
         return state
 
-    def _transfer(self, transfer: TransferId) -> _Transfer:
+    def _transfer(self, transfer: TransferId) -> Transfer:
         state = self._transfers.get(transfer)
         if state is None:
             message = f"transfer {transfer} is not a transfer of this device, or ended long ago"
@@ -406,14 +359,14 @@ class ModeledDevice:
             del self._closed[next(iter(self._closed))]
         self._emit(TransferEnd(number, int(status)))
 
-    def _append(self, stream: _Stream, item: tuple[int, Job | _Event]) -> None:
+    def _append(self, stream: Stream, item: tuple[int, Job | Event]) -> None:
         stream.queue.append(item)
         if stream.token is None and stream.running is None and len(stream.queue) == 1:
             self._refresh(stream)
 
-    def _refresh(self, stream: _Stream) -> None:
-        """Find the stream's next step. With `eager`, first take those that touch nothing, on every stream
-        that this sets free.
+    def _refresh(self, stream: Stream) -> None:
+        """Find the stream's next step. With `eager`, first take those that touch nothing, on
+        every stream that this sets free.
         """
         if self._eager:
             pending = [stream]
@@ -423,14 +376,14 @@ class ModeledDevice:
         else:
             stream.token = self._next_step(stream)
 
-    def _take_quiet_steps(self, stream: _Stream, freed: list[_Stream]) -> None:
+    def _take_quiet_steps(self, stream: Stream, freed: list[Stream]) -> None:
         queue = stream.queue
         while queue and stream.running is None and not stream.stalled:
             code, payload = queue[0]
-            if code == _OP:
+            if code == OP:
                 return
-            assert isinstance(payload, _Event)
-            if code == _RECORD:
+            assert isinstance(payload, Event)
+            if code == RECORD:
                 payload.complete = True
                 freed += payload.waiters
                 payload.waiters.clear()
@@ -438,7 +391,7 @@ class ModeledDevice:
                 return
             queue.popleft()
 
-    def _next_step(self, stream: _Stream) -> Step | None:
+    def _next_step(self, stream: Stream) -> Step | None:
         if stream.stalled:
             return None
         job = stream.running
@@ -447,23 +400,23 @@ class ModeledDevice:
         if not stream.queue:
             return None
         code, payload = stream.queue[0]
-        if code == _OP:
+        if code == OP:
             return stream.tokens[0]
-        if code == _RECORD:
+        if code == RECORD:
             return stream.tokens[4]
-        assert isinstance(payload, _Event)
+        assert isinstance(payload, Event)
         if payload.complete:
             return stream.tokens[3]
         if stream not in payload.waiters:
             payload.waiters.append(stream)
         return None
 
-    def _step_stream(self, stream: _Stream, kind: StepKind) -> None:
+    def _step_stream(self, stream: Stream, kind: StepKind) -> None:
         job = stream.running
         if job is None:
             code, payload = stream.queue.popleft()
-            if isinstance(payload, _Event):
-                if code == _RECORD:
+            if isinstance(payload, Event):
+                if code == RECORD:
                     payload.complete = True
                     waiters, payload.waiters = payload.waiters, []
                     for waiter in waiters:
@@ -493,7 +446,7 @@ class ModeledDevice:
             self._emit(Effect(job.number, job.next, spoil(self.memory, job)))
         self._emit(End(job.number))
 
-    def _step_transfer(self, transfer: _Transfer, step: Step) -> None:
+    def _step_transfer(self, transfer: Transfer, step: Step) -> None:
         job = transfer.job
         kind = step.kind
         if kind in (StepKind.TRANSFER_FAIL, StepKind.CANCEL_ACKNOWLEDGED):
@@ -521,7 +474,7 @@ class ModeledDevice:
             dead = transfer.status is TransferStatus.UNKNOWN
             transfer.token = None if dead else transfer.tokens[2]
 
-    def _stop_half_way(self, transfer: _Transfer, status: TransferStatus) -> None:
+    def _stop_half_way(self, transfer: Transfer, status: TransferStatus) -> None:
         """The transfer touches nothing any more; what it was to write is undefined."""
         job = transfer.job
         if not transfer.started:
@@ -541,23 +494,10 @@ class ModeledDevice:
                 if transfer.token == transfer.tokens[2]:
                     transfer.token = None
 
-    def _stuck(self, stream: _Stream) -> str:
+    def _stuck(self, stream: Stream) -> str:
         if stream.stalled:
             return f"stream {stream.name!r} is stuck: it takes no step"
         awaited = stream.queue[0][1]
-        assert isinstance(awaited, _Event), f"stream {stream.name!r} has an op and no step"
+        assert isinstance(awaited, Event), f"stream {stream.name!r} has an op and no step"
         source = self._streams[awaited.stream].name
         return f"stream {stream.name!r} is stuck: it waits on event {awaited.number} of {source!r}"
-
-
-def _join(clock: list[int], other: Sequence[int]) -> None:
-    """Elementwise maximum, into `clock`."""
-    if len(clock) < len(other):
-        clock.extend([0] * (len(other) - len(clock)))
-    for i, position in enumerate(other):
-        if position > clock[i]:
-            clock[i] = position
-
-
-def _named(job: Job) -> str:
-    return f" ({job.work.label})" if job.work.label else ""

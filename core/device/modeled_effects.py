@@ -1,9 +1,9 @@
 """What modeled work does to modeled bytes, cut into effects that the schedule places one by one.
 
-An effect is the smallest thing that happens at once. A forward reads all it reads several times, with its
-writes in between, part by part; a copy reads one part of every pair, then writes it; a table update writes
-its entries part by part; a translation reads the table, then writes its buffer slot. So whatever gets
-between two effects shows in the stamps.
+An effect is the smallest thing that happens at once. A forward reads all it reads several times,
+with its writes in between, part by part; a copy reads one part of every pair, then writes it; a
+table update writes its entries part by part; a translation reads the table, then writes its
+buffer slot. So whatever gets between two effects shows in the stamps.
 
 Happens on the one thread that steps the device.
 """
@@ -33,7 +33,8 @@ ReadHook: TypeAlias = Callable[[int, Access, Sequence[Segment]], object]
 WriteHook: TypeAlias = Callable[[int, Access, Sequence[Segment]], object]
 UndeclaredHook: TypeAlias = Callable[[int, Access], object]
 Grids: TypeAlias = Mapping[int, tuple[int, int]]
-"""Table key >> BAND_SHIFT -> (origin, unit) in bytes: where unit 0 starts, and how long a unit is."""
+"""Table key >> BAND_SHIFT -> (origin, unit) in bytes: where unit 0 starts, and how long a unit is.
+"""
 
 WILD_ADDRESS: Final = -(1 << 60)
 """Where a forward ends up whose buffer slot was never filled: bytes that nobody owns."""
@@ -120,7 +121,9 @@ class Cover:
         self._merged: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
 
     def covers(self, space: int, start: int, end: int, *, writes: bool, base: int) -> bool:
-        """`base`: where the recorded range probably starts. O(1) mostly, else O(log n) after one sort."""
+        """`base`: where the recorded range probably starts. O(1) mostly, else O(log n) after one
+        sort.
+        """
         known = self._exact.get((space, base))
         if known is not None and end <= known[0] and (known[1] or not writes) and base <= start:
             return True
@@ -201,11 +204,13 @@ def _program(kind: int, touches: tuple[Touch, ...], work: Work) -> _Program:
     key = (kind, reads, writes, work.pieces, work.passes)
     program = _PROGRAMS.get(key)
     if program is None:
-        program = _PROGRAMS[key] = _make_program(*key)
+        program = _PROGRAMS[key] = _make_program(
+            kind, work.pieces, work.passes, reads=reads, writes=writes
+        )
     return program
 
 
-def _make_program(kind: int, reads: bool, writes: bool, pieces: int, passes: int) -> _Program:
+def _make_program(kind: int, pieces: int, passes: int, *, reads: bool, writes: bool) -> _Program:
     assert pieces >= 1, f"pieces is {pieces}, give 1 or more"
     assert passes >= 1, f"passes is {passes}, give 1 or more"
     if kind in COPY_KINDS:
@@ -270,8 +275,8 @@ def _part_of(start: int, end: int, part: int, pieces: int) -> tuple[int, int]:
 def _resolve(memory: Memory, job: Job) -> None:
     """Find the addresses of the touches: absolute ones, and those in the buffer slot as it is now.
 
-    A forward looks at its slot at every effect, as a kernel would: a slot filled anew too early sends the
-    rest of the forward elsewhere.
+    A forward looks at its slot at every effect, as a kernel would: a slot filled anew too early
+    sends the rest of the forward elsewhere.
     """
     work = job.work
     slot = work.buffer if job.kind == UseKind.FORWARD else -1
@@ -314,7 +319,7 @@ def _with_buffer(job: Job, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
     return accesses
 
 
-def _read(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+def _read(memory: Memory, job: Job, _part: int) -> tuple[Access, ...]:
     _resolve(memory, job)
     hook = memory.on_read
     if hook is not None:
@@ -425,7 +430,7 @@ def _table_write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
     return tuple(accesses)
 
 
-def _table_read(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+def _table_read(memory: Memory, job: Job, _part: int) -> tuple[Access, ...]:
     cover = _cover(job)
     accesses = []
     ranges = []
@@ -446,7 +451,7 @@ def _table_read(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
     return tuple(accesses)
 
 
-def _buffer_write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
+def _buffer_write(memory: Memory, job: Job, _part: int) -> tuple[Access, ...]:
     access = buffer_access(job.work.buffer, writes=True)
     if not _cover(job).covers(3, access[1], access[2], writes=True, base=access[1]):
         memory.report_undeclared(job.number, access)

@@ -1,11 +1,12 @@
-"""The device's own account of what happened: records, their JSON lines, and a hash over all of them.
+"""The device's own account of what happened: records, their JSON lines, and a hash over all of
+them.
 
-Records appear in host order for calls and in device order for execution. Happens-before is decided by
-`Enqueue`, `Record`, `WaitEvent`, `Observe`, `TransferBegin` and `TransferEnd` alone; `Start`, `Effect` and
-`End` tell when things really ran and what they really touched.
+Records appear in host order for calls and in device order for execution. Happens-before is
+decided by `Enqueue`, `Record`, `WaitEvent`, `Observe`, `TransferBegin` and `TransferEnd` alone;
+`Start`, `Effect` and `End` tell when things really ran and what they really touched.
 
-An access inside a record is a tuple `(space, start, end, writes)`, bytes. Records are tuples too, for speed:
-`Start(3) == End(3)`, so whoever compares records compares their types first.
+An access inside a record is a tuple `(space, start, end, writes)`, bytes. Records are tuples too,
+for speed: `Start(3) == End(3)`, so whoever compares records compares their types first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class TransferBegin(NamedTuple):
 
 
 class TransferEnd(NamedTuple):
-    """The host has seen the transfer end. `status` is a `TransferStatus`: done, failed or cancelled."""
+    """The host has seen the transfer end. `status` is a `TransferStatus`: done, failed or
+    cancelled.
+    """
 
     transfer: int
     status: int
@@ -113,7 +116,8 @@ _FLUSH_BYTES: Final = 1 << 16
 
 
 _PACKED_AT_ONCE = 256
-# Packing n accesses in one struct call is twice as fast as any other way; the structs are made on first need.
+# Packing n accesses in one struct call is twice as fast as any other way; the structs are made on
+# first need.
 _ACCESS_STRUCTS: Final[dict[int, Struct]] = {}
 
 
@@ -128,7 +132,9 @@ def _pack_accesses(accesses: tuple[Access, ...]) -> bytes:
 
 
 def _packer(kind: type[Any], tag: int) -> Callable[[Any], bytes]:
-    """Unambiguous bytes of one record: tag and numbers, then counted accesses, then a counted label."""
+    """Unambiguous bytes of one record: tag and numbers, then counted accesses, then a counted
+    label.
+    """
     if kind not in _WITH_ACCESSES:
         fixed = Struct(f"={1 + len(kind._fields)}q").pack
         return lambda record: fixed(tag, *record)
@@ -157,10 +163,12 @@ _PACKERS: Final[dict[type[Any], Callable[[Any], bytes]]] = {
 
 
 class Trace:
-    """Collects the records of one device: hashes them, hands them to subscribers, keeps them if asked.
+    """Collects the records of one device: hashes them, hands them to subscribers, keeps them if
+    asked.
 
-    One thread emits. Subscribers run inside `emit`, in the order in which they subscribed, and must not
-    call the device. Cost of a record nobody reads: about 1 us, plus 0.1 us for each access.
+    One thread emits. Subscribers run inside `emit`, in the order in which they subscribed, and
+    must not call the device. Cost of a record nobody reads: about 1 us, plus 0.1 us for each
+    access.
     """
 
     __slots__ = ("_buffer", "_by_type", "_hash", "_keep", "count", "records", "stream_names")
@@ -199,7 +207,9 @@ class Trace:
             callback(record)
 
     def digest(self) -> str:
-        """32 hex digits over everything emitted so far; equal traces and only those have equal digests."""
+        """32 hex digits over everything emitted so far; equal traces and only those have equal
+        digests.
+        """
         self._hash.update(self._buffer)
         self._buffer.clear()
         return self._hash.hexdigest()

@@ -1,9 +1,9 @@
 """The modeled device reaches every order that streams, events and transfers allow, and no other.
 
-A program is a list of host calls. What orders are legal is stated here as a partial order over points and
-nothing else: host calls in order; each stream's items in order; a wait after its event; what the host waits
-for after what it waits for; a transfer after its beginning only. All linearisations of that partial order
-are compared, as sets, with all runs of the device.
+A program is a list of host calls. What orders are legal is stated here as a partial order over
+points and nothing else: host calls in order; each stream's items in order; a wait after its
+event; what the host waits for after what it waits for; a transfer after its beginning only. All
+linearisations of that partial order are compared, as sets, with all runs of the device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from onearena.core.device.interface import Access, Space, TransferStatus, Work
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
 from onearena.core.rules import UseKind
 
-# ("launch", stream, effects), ("record", stream), ("wait", stream, k), ("see", k), ("send", effects),
-# ("see_send", k): k counts the program's records (or sends) from 0.
+# ("launch", stream, effects), ("record", stream), ("wait", stream, k), ("see", k), ("send",
+# effects), ("see_send", k): k counts the program's records (or sends) from 0.
 Call: TypeAlias = tuple[str, *tuple[int, ...]]
 Program: TypeAlias = tuple[Call, ...]
 Order: TypeAlias = tuple[str, ...]
@@ -28,7 +28,8 @@ Order: TypeAlias = tuple[str, ...]
 STREAMS = 3
 
 
-# -- the rule: a partial order over named points ----------------------------------------------------
+# -- the rule: a partial order over named points
+# ----------------------------------------------------
 
 
 def partial_order(program: Program) -> dict[str, set[str]]:
@@ -88,7 +89,8 @@ def linearisations(before: dict[str, set[str]]) -> Iterator[Order]:
     return extend()
 
 
-# -- the device: run it along every choice ----------------------------------------------------------
+# -- the device: run it along every choice
+# ----------------------------------------------------------
 
 
 class Run:
@@ -341,7 +343,8 @@ def test_random_programs(seed: int) -> None:
             checked += 1
 
 
-# -- merged steps ------------------------------------------------------------------------------------
+# -- merged steps
+# ------------------------------------------------------------------------------------
 
 
 def visible(order: Order) -> Order:

@@ -69,7 +69,9 @@ def test_equals_one_stamp_a_byte(
 
 
 def test_all_assignments_of_three_ranges() -> None:
-    """Every way in which a third range can meet the borders of two others, with and without equal stamps."""
+    """Every way in which a third range can meet the borders of two others, with and without equal
+    stamps.
+    """
     ranges = [(start, end) for start in range(6) for end in range(start + 1, 7)]
     for second in ranges:
         for third in ranges:

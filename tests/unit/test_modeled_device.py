@@ -1,4 +1,6 @@
-"""The modeled device as a host sees it: streams, events, observations, refusals, faults, determinism."""
+"""The modeled device as a host sees it: streams, events, observations, refusals, faults,
+determinism.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def write(start: int, stamp: int = 1, pieces: int = 1) -> Work:
 def every_schedule(
     make: Callable[[], tuple[ModeledDevice, Callable[[], bool]]],
 ) -> Iterator[ModeledDevice]:
-    """Runs `make`'s device along every choice of steps; its callable is the host's next move, if it has one.
+    """Runs `make`'s device along every choice of steps; its callable is the host's next move, if
+    it has one.
 
     The host's move answers whether it did anything; it is offered as one more choice at each point.
     """
@@ -84,7 +87,8 @@ def kept(**settings: bool) -> ModeledDevice:
     return ModeledDevice(trace=Trace(keep=True), **settings)  # type: ignore[arg-type]
 
 
-# -- order -------------------------------------------------------------------------------------------
+# -- order
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_modeled_device_is_a_device() -> None:
@@ -211,7 +215,8 @@ def test_calls_return_without_running_anything() -> None:
     assert [type(record) for record in device.trace.records[3:]] == [Start, Effect, End]
 
 
-# -- events: seeing, lag, release --------------------------------------------------------------------
+# -- events: seeing, lag, release
+# --------------------------------------------------------------------
 
 
 def finished_event(device: ModeledDevice, stream: int) -> int:
@@ -322,7 +327,8 @@ def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.record(stream) not in events
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals
+# ----------------------------------------------------------------------------------------
 
 
 def refused_calls() -> dict[str, tuple[Callable[[ModeledDevice], object], str]]:
@@ -370,7 +376,8 @@ def test_a_step_that_is_not_enabled_is_an_error_of_the_caller() -> None:
         device.launch(stream, Work(99))
 
 
-# -- faults of the device ----------------------------------------------------------------------------
+# -- faults of the device
+# ----------------------------------------------------------------------------
 
 
 def test_a_stuck_stream_is_named_with_its_event() -> None:
@@ -427,7 +434,8 @@ def test_a_broken_device_refuses_every_call() -> None:
     assert device.enabled() == []
 
 
-# -- determinism -------------------------------------------------------------------------------------
+# -- determinism
+# -------------------------------------------------------------------------------------
 
 
 def busy_day(seed: int, *, eager: bool = False, rounds: int = 60) -> ModeledDevice:

@@ -1,4 +1,6 @@
-"""What modeled work does to bytes: tearing, resolution on the device, failures, undeclared accesses."""
+"""What modeled work does to bytes: tearing, resolution on the device, failures, undeclared
+accesses.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ def run_only(device: ModeledDevice, stream: int, steps: int) -> None:
         device.step(next(step for step in device.enabled() if step.number == stream))
 
 
-# -- forwards ----------------------------------------------------------------------------------------
+# -- forwards
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_forward_reads_at_start_middle_and_end_and_writes_in_parts() -> None:
@@ -175,7 +178,8 @@ def test_zeroing_leaves_zero_in_parts() -> None:
     assert device.memory.arena.read(64, 128) == [(64, 128, ZERO)]
 
 
-# -- copies ------------------------------------------------------------------------------------------
+# -- copies
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,8 @@ def test_parts_are_cut_at_16_bytes_and_cover_everything() -> None:
             assert nbytes < 16 * pieces or below.end % 16 == 0
 
 
-# -- the table, the buffer, and what a forward makes of them -----------------------------------------
+# -- the table, the buffer, and what a forward makes of them
+# -----------------------------------------
 
 
 def translating(device: ModeledDevice, stream: int, keys: tuple[int, ...], slot: int = 0) -> int:
@@ -425,7 +430,8 @@ def test_addresses_of_table_and_buffer() -> None:
     assert buffer_address(1) == BUFFER_SLOT_BYTES
 
 
-# -- accesses nobody recorded ------------------------------------------------------------------------
+# -- accesses nobody recorded
+# ------------------------------------------------------------------------
 
 
 def undeclared_of(work: Work) -> list[Access]:
