@@ -180,9 +180,7 @@ class SlowStore:
             return None
         given = []
         for band, want, have, span in zip(self.bands, demand, holes, spans, strict=True):
-            if band.placement is Placement.HIGH_END:
-                have = have[::-1]
-            taken = have[:want]
+            taken = have[::-1][:want] if band.placement is Placement.HIGH_END else have[:want]
             if want > len(have):
                 low = band.low if band.units else span.start
                 high = band.high if band.units else span.start
