@@ -132,9 +132,7 @@ def mamba2(
     )
 
 
-def short_convs(
-    *, kv_width: int, hidden: int, kernel: int = 4, dtype: Dtype = Dtype.BF16
-) -> Parts:
+def short_convs(*, kv_width: int, hidden: int, kernel: int = 4, dtype: Dtype = Dtype.BF16) -> Parts:
     """Inkling's four convolution states of one layer: K, V, attention output, MLP output."""
     widths = {
         "conv_k": kv_width,

@@ -128,12 +128,10 @@ def _inkling(count: int, hidden: int, local_heads: int) -> Layers:
     return _every(count, 6, ("full", full), ("window", local))
 
 
-def _model(name: str, hf_id: str, context: int, layers: Callable[[], Layers], note: str = "") -> (
-    KnownModel
-):
-    return KnownModel(
-        name=name, hf_id=hf_id, max_context_tokens=context, layers=layers, note=note
-    )
+def _model(
+    name: str, hf_id: str, context: int, layers: Callable[[], Layers], note: str = ""
+) -> KnownModel:
+    return KnownModel(name=name, hf_id=hf_id, max_context_tokens=context, layers=layers, note=note)
 
 
 _MIB_TOKENS = 1024 * _K

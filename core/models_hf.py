@@ -84,9 +84,9 @@ class _Config:
         """Dtype of the temporal state: the first field present, else the model's dtype."""
         return _dtype(self.fields, names, default=self.dtype)
 
-    def layer_types(self, fallback: Callable[[int], str], allowed: Mapping[str, object]) -> (
-        list[str]
-    ):
+    def layer_types(
+        self, fallback: Callable[[int], str], allowed: Mapping[str, object]
+    ) -> list[str]:
         """The list of layer types: the config's own, or the family's rule by layer number."""
         if "layer_types" not in self.fields:
             return [fallback(index) for index in range(self.layers)]

@@ -148,9 +148,7 @@ class Fields:
             raise UsageError(self.path(name), None, "add this field")
         return default
 
-    def integer(
-        self, name: str, *, minimum: int, maximum: int, default: int | None = None
-    ) -> int:
+    def integer(self, name: str, *, minimum: int, maximum: int, default: int | None = None) -> int:
         """An integer in the range; missing is refused unless ``default`` is given."""
         value = self.raw(name) if default is None else self.raw(name, default=default)
         return integer(value, field=self.path(name), minimum=minimum, maximum=maximum)

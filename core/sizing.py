@@ -162,9 +162,7 @@ def outside_items(
     """Everything the budget pays for besides the arena, itemised. O(bands)."""
     requests = settings.max_running_requests
     tokens = row_tokens(sub_pools, settings, context_tokens)
-    units = sum(
-        peak_demand(sub_pools, tokens, state_slots=settings.state_slots_per_request)
-    )
+    units = sum(peak_demand(sub_pools, tokens, state_slots=settings.state_slots_per_request))
     sinks = sum(sub_pool.unit_bytes for sub_pool in sub_pools)
     guards = sum(end - start for start, end in geometry.guard_ranges())
     ids = sum(band.grid.capacity_units + 1 for band in geometry.bands)

@@ -46,9 +46,7 @@ _FLAGS = {
 )
 @click.argument("model", required=False)
 @click.option("--bytes", "budget", metavar="SIZE", help="Byte budget, e.g. 100GiB.")
-@click.option(
-    "--page-size", default="64", show_default=True, metavar="N", help="Tokens in a page."
-)
+@click.option("--page-size", default="64", show_default=True, metavar="N", help="Tokens in a page.")
 @click.option("--draft", metavar="MODEL|FILE", help="A draft whose lanes join the target's entry.")
 @click.option(
     "--draft-tokens",
@@ -214,9 +212,7 @@ def _in_flags(error: UsageError) -> UsageError:
         return _FLAGS.get(match[0], match[0])
 
     words = r"[a-z_]+"
-    return UsageError(
-        re.sub(words, flag, error.field), error.value, re.sub(words, flag, error.fix)
-    )
+    return UsageError(re.sub(words, flag, error.field), error.value, re.sub(words, flag, error.fix))
 
 
 def _list_models(*, as_json: bool) -> int:

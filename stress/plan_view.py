@@ -270,9 +270,7 @@ def entry_bar(entry: EntryLayout, columns: int) -> str:
     position = 0
     for column in range(columns):
         byte = (2 * column + 1) * entry.entry_bytes // (2 * columns)
-        while (
-            position + 1 < len(entry.lanes) and entry.lanes[position + 1].offset_bytes <= byte
-        ):
+        while position + 1 < len(entry.lanes) and entry.lanes[position + 1].offset_bytes <= byte:
             position += 1
         lane = entry.lanes[position]
         inside = byte < lane.offset_bytes + lane.size_bytes

@@ -96,9 +96,7 @@ def test_sinks_and_guards_are_disjoint_outside_the_arena_and_inside_the_buffer(c
 @given(chains())
 def test_each_sink_takes_the_highest_free_place_of_its_own_grid(chain):
     made = build(chain)
-    order = sorted(
-        range(len(made.bands)), key=lambda i: (-made.bands[i].grid.unit_bytes, i)
-    )
+    order = sorted(range(len(made.bands)), key=lambda i: (-made.bands[i].grid.unit_bytes, i))
     placed: list[tuple[int, int]] = []
     for index in order:
         start, end = made.sink_range(index)
