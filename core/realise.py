@@ -158,11 +158,10 @@ def move_units(
     are vacated until their readers and the copy are over.
     """
     store = state.store
-    before = state.frontiers()
     written = (store.unit_words(band, sources) & UNIT_WRITTEN) != 0
-    # The rows of bytes beyond a frontier inherit their fences before the copy asks what to wait for.
-    _inherit_beyond(state, band, targets, before[band])
     copied_from, copied_to = sources[written], targets[written]
+    _order_copy(state, band, copied_from, copied_to)
+    before = state.frontiers()
     if len(copied_from):
         pairs, accesses = _copy(state, band, copied_from, copied_to)
         work = Work(UseKind.MOVE, accesses, label=f"move {reason}", pairs=pairs)
@@ -181,12 +180,27 @@ def move_units(
     state.fence(retreats)
 
 
-def _inherit_beyond(
-    state: ArenaState, band: int, targets: Units, frontier: tuple[int, int]
-) -> None:
+def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) -> None:
+    """Make every wait of a copy from `sources` to `targets` before anything is recorded.
+
+    A wait on the schedule stream settles, so a frontier may retreat past a target and fence it; hence the
+    rows of targets beyond a frontier take their fences over again after each round.
+    """
+    while True:
+        _inherit_beyond(state, band, targets)
+        needs = state.ledger.needs(
+            UseKind.MOVE, state.move_stream, ((band, sources),), ((band, targets),)
+        )
+        assert not needs.blockers, f"move {sources} to {targets} is blocked: {needs.blockers}"
+        if not needs.waits:
+            return
+        state.make_waits(state.move_stream, needs.waits, UseKind.MOVE)
+
+
+def _inherit_beyond(state: ArenaState, band: int, targets: Units) -> None:
     if not len(state.ledger.fences):
         return
-    low, high = frontier
+    low, high = state.frontiers()[band]
     for unit in targets.tolist():
         if not low <= unit < high:
             state.ledger.overgrow(
