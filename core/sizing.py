@@ -102,9 +102,16 @@ def chain_units(sub_pools: Sequence[SubPoolPlan]) -> list[tuple[str, int]]:
 
 
 def geometry_of(
-    sub_pools: Sequence[SubPoolPlan], arena_bytes: int, *, float_anchor_bytes: Sequence[int] = ()
+    sub_pools: Sequence[SubPoolPlan],
+    arena_bytes: int,
+    *,
+    float_anchor_bytes: Sequence[int] = (),
+    most_bytes: int = 0,
 ) -> ArenaGeometry:
-    """The geometry of ``arena_bytes``; ``UsageError`` if ids or 64-bit addresses do not reach."""
+    """The geometry of ``arena_bytes``; ``UsageError`` if ids or 64-bit addresses do not reach.
+
+    ``most_bytes``: what the arena might have with larger pages, for the advice in that error.
+    """
     geometry = chain_geometry(
         arena_bytes, chain_units(sub_pools), float_anchor_bytes=float_anchor_bytes
     )
@@ -112,7 +119,7 @@ def geometry_of(
         raise UsageError("budget_bytes", geometry.buffer_bytes, f"stay below {BYTES_MAX} bytes")
     for sub_pool, band in zip(sub_pools, geometry.bands, strict=True):
         if band.grid.capacity_units > INDEX_MAX:
-            _refuse_index(sub_pool, arena_bytes)
+            _refuse_index(sub_pool, max(arena_bytes, most_bytes))
     return geometry
 
 
@@ -209,29 +216,43 @@ def solve_arena_bytes(
     context_tokens: int,
     float_anchor_bytes: Sequence[int],
 ) -> tuple[ArenaGeometry, tuple[OutsideItem, ...]]:
-    """Largest S found such that S and everything outside it stay within the byte budget.
+    """An S such that it and everything outside it fit the byte budget, and S + 16 does not.
 
-    Outside bytes depend on S (id tables, the high end's phase), so S goes down by the excess
-    until it fits: each round removes all of it but the part that moved with S.
+    Outside bytes depend on S (id tables grow with it, and the high end's phase moves its sink),
+    so S is found by bisection; a cap by ``max_total_tokens`` may end it earlier.
     """
     budget = settings.static_bytes
-    arena_bytes = budget // ALIGN_BYTES * ALIGN_BYTES
+    units = chain_units(sub_pools)
+
+    def outside_of(arena_bytes: int) -> tuple[OutsideItem, ...]:
+        geometry = chain_geometry(arena_bytes, units, float_anchor_bytes=float_anchor_bytes)
+        return outside_items(sub_pools, settings, geometry, context_tokens)
+
+    def fits(arena_bytes: int) -> bool:
+        outside_bytes = sum(item.size_bytes for item in outside_of(arena_bytes))
+        return arena_bytes + outside_bytes <= budget
+
+    if not fits(0):
+        outside = outside_of(0)
+        total = sum(item.size_bytes for item in outside)
+        listed = ", ".join(f"{item.name} {item.size_bytes:,}" for item in outside)
+        fix = f"raise it above the {total:,} bytes that lie outside the arena ({listed})"
+        raise UsageError("budget_bytes", settings.budget_bytes, fix)
+    low, high = 0, budget // ALIGN_BYTES
     if settings.max_total_tokens is not None:
         cap = capped_bytes(sub_pools, settings, float_anchor_bytes=float_anchor_bytes)
-        arena_bytes = min(arena_bytes, cap)
-    while True:
-        geometry = geometry_of(sub_pools, arena_bytes, float_anchor_bytes=float_anchor_bytes)
-        outside = outside_items(sub_pools, settings, geometry, context_tokens)
-        used = arena_bytes + sum(item.size_bytes for item in outside)
-        if used <= budget:
-            return geometry, outside
-        excess = -(-(used - budget) // ALIGN_BYTES) * ALIGN_BYTES
-        if excess > arena_bytes:
-            listed = ", ".join(f"{item.name} {item.size_bytes:,}" for item in outside)
-            total = used - arena_bytes
-            fix = f"raise it above the {total:,} bytes that lie outside the arena ({listed})"
-            raise UsageError("budget_bytes", budget, fix)
-        arena_bytes -= excess
+        high = min(high, cap // ALIGN_BYTES)
+    if fits(high * ALIGN_BYTES):
+        low = high
+    # Invariant: low fits; high does not, unless they are equal.
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * ALIGN_BYTES) else (low, middle)
+    arena_bytes = low * ALIGN_BYTES
+    geometry = geometry_of(
+        sub_pools, arena_bytes, float_anchor_bytes=float_anchor_bytes, most_bytes=budget
+    )
+    return geometry, outside_of(arena_bytes)
 
 
 def capped_bytes(
