@@ -127,6 +127,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     violations: list[Violation] = []
     order = OrderOracle(locate=built.locate)
     call_oracles = CallOracles(inner.plan)
+    call_oracles.watch(device.memory)
     feeds = [order.feed, call_oracles.feed]
 
     def watch(feed: Callable[[object], tuple[Violation, ...]]) -> Callable[[object], None]:

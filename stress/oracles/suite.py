@@ -6,9 +6,10 @@ observations where it needs them. Every oracle's reports carry that oracle's nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from onearena.core.device.interface import Access
 from onearena.core.device.trace import (
     Enqueue,
     Observe,
@@ -20,10 +21,12 @@ from onearena.core.device.trace import (
 from onearena.stress.calls import Call
 from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
+from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.facts import CallFacts, Facts
 from onearena.stress.oracles.legality import LegalityOracle
 from onearena.stress.oracles.mapping import MappingOracle
 from onearena.stress.oracles.misuse import MisuseOracle
+from onearena.stress.oracles.poison import PoisonOracle
 from onearena.stress.oracles.reference import ReferenceOracle
 from onearena.stress.sut import PlanFacts
 
@@ -36,6 +39,13 @@ class _OfCalls(Protocol):
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]: ...
 
     def finish(self) -> tuple[Violation, ...]: ...
+
+
+class ObservedMemory(Protocol):
+    """What a device offers to watch: see `onearena.core.device.modeled_effects.Memory`."""
+
+    on_read: Callable[[int, Access, Sequence[tuple[int, int, int]]], object] | None
+    on_undeclared: Callable[[int, Access], object] | None
 
 
 class CallOracles:
@@ -52,10 +62,15 @@ class CallOracles:
     ) -> None:
         self.facts = Facts(plan)
         misuse = MisuseOracle(self.facts)
+        content, poison = ContentOracle(self.facts), PoisonOracle(self.facts)
+        self._content = content if only is None or content.name in only else None
+        self._poison = poison if only is None or poison.name in only else None
         oracles: list[_OfCalls] = [
             MappingOracle(self.facts),
             AtomicityOracle(),
             ReferenceOracle(self.facts),
+            content,
+            poison,
             LegalityOracle(self.facts, full_every=full_every),
         ]
         self._misuse = misuse if only is None or misuse.name in only else None
@@ -63,6 +78,16 @@ class CallOracles:
         self._trace: dict[type[Any], Callable[[object], object]] = dict.fromkeys(
             TRACE_RECORDS, self.facts.feed
         )
+
+    def watch(self, memory: ObservedMemory) -> None:
+        """Have a device's memory tell what its work really reads and touches.
+
+        What that shows is returned by the next `feed` of a call, or by `finish`.
+        """
+        if self._content is not None:
+            memory.on_read = self._content.read_seen
+        if self._poison is not None:
+            memory.on_undeclared = self._poison.undeclared
 
     def feed(self, record: object) -> tuple[Violation, ...]:
         """Take the next record: of the trace, a `Call`, or an observation of the device."""
