@@ -62,10 +62,10 @@ class Memory:
         return picked
 
     def move(self) -> None:
-        """A demanded move of a few units of one band; never of a unit under a transfer."""
+        """A demanded move of a few units of one band; never of one pinned or under a transfer."""
         world = self.world
         ids = self._some_ids("move.first", 1 + world.choices.pick("move.count", 3))
-        ids = [name for name in ids if not world.units[name].fixed]
+        ids = [n for n in ids if not world.units[n].fixed and not world.units[n].pinned]
         if not ids:
             return
         answer = world.sut.move(world.units[ids[0]].band, ids)

@@ -202,6 +202,10 @@ class LoggedSut:
             raise
         self._done("retire", (use, failed), None)
 
+    def outstanding(self) -> tuple[tuple[Use, EventId], ...]:
+        """Not logged: it decides nothing."""
+        return self.inner.outstanding()
+
     def end_transfer(self, use: Use, *, outcome: str) -> None:
         """Logged `SystemUnderTest.end_transfer`."""
         try:
@@ -280,6 +284,10 @@ class LoggedSut:
         answer = self.inner.snapshot(units=units)
         self._done("snapshot", (units,), answer)
         return answer
+
+    def retire_own(self, use: Use) -> None:
+        """Retire a use the system enqueued itself; not logged, since no call of the world recorded it."""
+        self.inner.retire(use)
 
     def probe(self, call: Callable[[], object]) -> MisuseError | None:
         """Make a call that must be refused, between two snapshots; returns the refusal."""

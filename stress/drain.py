@@ -39,7 +39,9 @@ def drain(
             while world.lost:
                 transfers.disconnect()
         _free_all(world, requests, copies, transfers)
-        world.sut.compact(budget_units=0)  # a quiet point: the system may look at its own copies
+        for use, event in world.sut.outstanding():
+            if world.device.query(event):
+                world.sut.retire_own(use)
         if not (world.uses or world.transfers or world.units or world.device.enabled()):
             return
     left = [f"use {entry.use.serial} of kind {entry.use.kind.name}" for entry in world.uses]

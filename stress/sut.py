@@ -1,7 +1,9 @@
 """The interface between the harness and the allocator under test.
 
-The world, the strategies and the oracles see this and nothing else, so another allocator can stand in the
-arena's place. Ids are opaque positive integers. Bands are numbered in chain order, low to high. All calls
+The world, the strategies and the oracles see this and nothing else, so another allocator can stand
+in the
+arena's place. Ids are opaque positive integers. Bands are numbered in chain order, low to high.
+All calls
 come from one control thread; none may block on the device.
 """
 
@@ -16,7 +18,6 @@ from onearena.core.device.interface import Device, EventId, StreamId, TransferId
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
 from onearena.core.uses import Grant, Use
-
 
 __all__ = ["BandFacts", "Capabilities", "Grant", "PlanFacts", "SystemUnderTest", "Use"]
 
@@ -35,7 +36,9 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class BandFacts:
-    """Static facts of one band. `lifetime` is 'context', 'window', 'chunk' or 'request'; `span` its length."""
+    """Static facts of one band. `lifetime` is 'context', 'window', 'chunk' or 'request'; `span`
+    its length.
+    """
 
     name: str
     placement: str  # 'low_end', 'floating', 'high_end'
@@ -68,14 +71,16 @@ class SystemUnderTest(Protocol):
     plan: PlanFacts
     device: Device
 
-    # -- capacity -------------------------------------------------------------------------------------
+    # -- capacity ----------------------------------------------------------------------------------
     def fits(self, demand: Sequence[int]) -> Answer:
         """Whether some layout serves `demand` (units a band). Pure."""
 
     def allocate(
         self, demand: Sequence[int], *, writer: UseKind, stream: StreamId, caller: str
     ) -> Grant | Blocked | Infeasible:
-        """Hand out the whole demand or none. `writer` on `stream` writes first. May settle, move and zero."""
+        """Hand out the whole demand or none. `writer` on `stream` writes first. May settle, move
+        and zero.
+        """
 
     def free(self, ids: Sequence[int]) -> None:
         """Drop one reference of each id; the last one is the logical free."""
@@ -84,9 +89,11 @@ class SystemUnderTest(Protocol):
         """Add one reference to each id."""
 
     def fork(self, ids: Sequence[int], *, stream: StreamId) -> Grant | Blocked | Infeasible:
-        """Copies of `ids` under new ids; the old ids lose one reference each. Enqueues the copies itself."""
+        """Copies of `ids` under new ids; the old ids lose one reference each. Enqueues the copies
+        itself.
+        """
 
-    # -- uses -----------------------------------------------------------------------------------------
+    # -- uses --------------------------------------------------------------------------------------
     def record(
         self,
         kind: UseKind,
@@ -97,7 +104,9 @@ class SystemUnderTest(Protocol):
         host_reads: Sequence[int] = (),
         host_writes: Sequence[int] = (),
     ) -> Use | Blocked:
-        """Resolve, order (stream waits) and record one stream-ordered use. `Blocked`: nothing changed."""
+        """Resolve, order (stream waits) and record one stream-ordered use. `Blocked`: nothing
+        changed.
+        """
 
     def publish(self, kind: UseKind, ids: Sequence[int], *, peer: int) -> Use | Blocked:
         """Record a SEND or RECEIVE. `Blocked` while rule 7 forbids it; nothing changed then."""
@@ -121,18 +130,22 @@ class SystemUnderTest(Protocol):
         """
 
     def end_transfer(self, use: Use, *, outcome: str) -> None:
-        """The host has seen the transfer end: 'done', 'failed', 'cancelled' (acknowledged), or 'lost'
-        (cannot be confirmed: its units are quarantined until `disconnect`)."""
+        """The host has seen the transfer end: 'done', 'failed', 'cancelled' (acknowledged), or
+        'lost'
+        (cannot be confirmed: its units are quarantined until `disconnect`).
+        """
 
     def disconnect(self, peer: int) -> None:
         """The connection is torn down: the peer can no longer write; quarantined units return."""
 
-    # -- moves and host tier ---------------------------------------------------------------------------
+    # -- moves and host tier -----------------------------------------------------------------------
     def compact(self, *, budget_units: int) -> int:
         """Opportunistic moves at a quiet point; returns units moved. Skips what it may not move."""
 
     def move(self, band: int, ids: Sequence[int]) -> int | Blocked:
-        """Move the given live ids to better places of their band (demanded move); returns units moved."""
+        """Move the given live ids to better places of their band (demanded move); returns units
+        moved.
+        """
 
     def pin(self, ids: Sequence[int], *, pinned: bool) -> None:
         """Forbid or allow moves of exactly these units."""
@@ -143,9 +156,11 @@ class SystemUnderTest(Protocol):
     def free_host(self, ids: Sequence[int]) -> None:
         """Give host units back (pending under unfinished uses)."""
 
-    # -- facts ----------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
     def resolve(self, ids: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-        """(id, start, end) byte ranges now. For oracles and tests; decisions of the world do not read it."""
+        """(id, start, end) byte ranges now. For oracles and tests; decisions of the world do not
+        read it.
+        """
 
     def snapshot(self, *, units: bool = True) -> Snapshot:
         """Frozen statistics; with `units`, the state of each unit too."""

@@ -338,6 +338,14 @@ class Toy:
         self._close(opened)
         self.device.release(opened.end)
 
+    def outstanding(self) -> tuple[tuple[Use, EventId], ...]:
+        """The toy's own copies that are not over."""
+        return tuple(
+            (opened.use, opened.end)
+            for opened in self._open.values()
+            if opened.use.kind is UseKind.FORK
+        )
+
     def end_transfer(self, use: Use, *, outcome: str) -> None:
         """`lost` quarantines; anything else ends the use."""
         opened = self._open_use(use)
@@ -358,10 +366,7 @@ class Toy:
 
     # -- moves and host tier ---------------------------------------------------------------------------
     def compact(self, *, budget_units: int) -> int:
-        """Nothing moves here; at this quiet point the toy looks whether its own copies are over."""
-        for opened in list(self._open.values()):
-            if opened.use.kind is UseKind.FORK and self.device.query(opened.end):
-                self.retire(opened.use)
+        """Nothing moves here."""
         return 0
 
     def move(self, band: int, ids: Sequence[int]) -> int | Blocked:

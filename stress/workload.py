@@ -95,8 +95,8 @@ def draw_options(
     # Device work must neither starve (everything blocks) nor race ahead (nothing is ever in flight).
     weights["device"] = (60, 100, 160, 300)[choices.pick("swarm.device", 4)]
     _disable(weights, capabilities)
-    requests_max = choices.between("swarm.requests", 2, 9)
-    share = max(1, _context_capacity(facts) // requests_max)
+    fitting, share = _request_room(facts)
+    requests_max = max(2, min(12, fitting + choices.pick("swarm.requests", 5) - 1))
     return Options(
         steps=steps or choices.between("swarm.steps", 200, 300),
         weights=weights,
@@ -141,15 +141,17 @@ def _disable(weights: dict[str, int], capabilities: Capabilities) -> None:
         weights[kind] = 0
 
 
-def _context_capacity(facts: PlanFacts) -> int:
-    """Units a context band could get when it shares the arena evenly with its neighbours."""
-    return max(
-        1,
-        min(
-            facts.arena_bytes // (band.unit_bytes * len(facts.bands))
-            for band in facts.bands
-        ),
-    )
+def _request_room(facts: PlanFacts) -> tuple[int, int]:
+    """How many requests of about six context units the arena holds, and the context units for each."""
+    fixed = context = 0
+    for band in facts.bands:
+        if band.lifetime == "context":
+            context += band.unit_bytes
+        else:
+            fixed += band.unit_bytes * (1 if band.lifetime == "request" else 3)
+    context = context or min(band.unit_bytes for band in facts.bands)
+    fitting = max(1, facts.arena_bytes // (fixed + 6 * context))
+    return fitting, max(1, (facts.arena_bytes // fitting - fixed) // context)
 
 
 @dataclass(frozen=True, slots=True)
