@@ -42,7 +42,7 @@ class ByteMap:
         return self._stamps[bisect_right(self._starts, address) - 1]
 
     def read(self, start: int, end: int) -> list[Segment]:
-        """What [start, end) holds: adjoining segments, ascending, neighbours with different stamps."""
+        """What [start, end) holds: adjoining segments, ascending, no two neighbours alike."""
         if start >= end:
             return []
         starts = self._starts
@@ -91,7 +91,7 @@ class ByteMap:
             self.assign(start + shift, end + shift, stamp)
 
     def copy_range(self, source: ByteMap, start: int, target: int, nbytes: int) -> None:
-        """Copy `nbytes` from `start` in `source` (this map or another) to `target`, like memmove."""
+        """Copy `nbytes` from `start` in `source` (also this map) to `target`, like memmove."""
         self.put(source.read(start, start + nbytes), shift=target - start)
 
     def segments(self) -> Iterator[Segment]:

@@ -40,9 +40,7 @@ BUFFER_SLOT_BYTES: Final = 1 << 20
 """Address distance of two buffer slots; a slot holds the resolved byte ranges of one forward."""
 
 BAND_SHIFT: Final = 26
-"""A table key is `band << 26 | index`, the low bits of a virtual id (arena bits may stand above
-the band).
-"""
+"""A table key is `band << 26 | index`, the low bits of a virtual id; above them, its arena bits."""
 
 POISON: Final = -1
 """Stamp of bytes that nobody may read: freed, or never handed out."""
@@ -64,9 +62,7 @@ class Space(enum.IntEnum):
 
 
 class OpKind(enum.IntEnum):
-    """Work that is no use of units. Disjoint from the values of `UseKind`, so a kind is one
-    integer.
-    """
+    """Work that is no use of units. Its values and those of `UseKind` do not overlap."""
 
     TABLE_UPDATE = 16  # writes id-table entries
     TRANSLATE = 17  # reads id-table entries, writes one buffer slot
@@ -83,9 +79,7 @@ class TransferStatus(enum.IntEnum):
 
 
 class Access(NamedTuple):
-    """Bytes [start, end) of one space, read or written. A tuple: millions of them pass through a
-    campaign.
-    """
+    """Bytes [start, end) of one space, read or written. A tuple, because there are millions."""
 
     space: Space
     start: int
@@ -148,8 +142,7 @@ class Work:
 
 
 class Device(Protocol):
-    """What an arena and a harness call. One control thread calls; nothing here blocks on the
-    device.
+    """What an arena and a harness call. One control thread calls; no call waits for the device.
 
     Unknown, released or foreign ids raise `MisuseError` with nothing changed; a device that
     failed raises `DeviceError` from every call.
@@ -188,7 +181,7 @@ class Device(Protocol):
         """
 
     def cancel_transfer(self, transfer: TransferId) -> None:
-        """Ask the peer to stop. The transfer goes on until it ends or the cancel is acknowledged."""
+        """Ask the peer to stop. The transfer goes on until it ends or the peer acknowledges."""
 
     def disconnect(self, peer: int) -> None:
         """Tear the connection down: afterwards no transfer of `peer` touches anything. Ends them

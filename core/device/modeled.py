@@ -59,6 +59,9 @@ __all__ = ["Chooser", "Gate", "ModeledDevice", "Step", "StepKind"]
 EVENTS_MAX: Final = 1 << 16
 CLOSED_TRANSFERS_KEPT_MAX: Final = 1 << 16
 
+# Plain numbers for the hot path: an enum member costs an attribute look-up.
+_START, _EFFECT, _END, _PASS, _COMPLETE = (int(kind) for kind in list(StepKind)[:5])
+
 
 class ModeledDevice:
     """A `Device` whose every step somebody chooses. One thread calls everything.
@@ -192,7 +195,7 @@ class ModeledDevice:
         return number
 
     def transfer_status(self, transfer: TransferId) -> TransferStatus:
-        """What the host sees; the first DONE, FAILED or CANCELLED is logged as `TransferEnd`. O(1)."""
+        """What the host sees; a first DONE, FAILED or CANCELLED is logged: `TransferEnd`. O(1)."""
         self._check_error()
         closed = self._closed.get(transfer)
         if closed is not None:
@@ -258,7 +261,7 @@ class ModeledDevice:
         """Take one enabled step. O(accesses of the effect)."""
         kind, number = step
         self.steps += 1
-        if kind <= StepKind.COMPLETE:
+        if kind <= _COMPLETE:
             stream = self._streams[number]
             assert stream.token == step, f"{step} is not enabled; next of {number}: {stream.token}"
             self._step_stream(stream, kind)
@@ -396,17 +399,17 @@ class ModeledDevice:
             return None
         job = stream.running
         if job is not None:
-            return stream.tokens[1 if job.next < job.length else 2]
+            return stream.tokens[_EFFECT if job.next < job.length else _END]
         if not stream.queue:
             return None
         code, payload = stream.queue[0]
         if code == OP:
-            return stream.tokens[0]
+            return stream.tokens[_START]
         if code == RECORD:
-            return stream.tokens[4]
+            return stream.tokens[_COMPLETE]
         assert isinstance(payload, Event)
         if payload.complete:
-            return stream.tokens[3]
+            return stream.tokens[_PASS]
         if stream not in payload.waiters:
             payload.waiters.append(stream)
         return None
@@ -425,13 +428,15 @@ class ModeledDevice:
                 return
             job = stream.running = payload
             self._emit(Start(job.number))
+            stream.token = stream.tokens[_EFFECT if job.next < job.length else _END]
             if not self._eager:
-                stream.token = self._next_step(stream)
                 return
-        if kind != StepKind.END and job.next < job.length:
+        if kind != _END and job.next < job.length:
             self._effect(job)
-            if not self._eager or job.next < job.length:
-                stream.token = self._next_step(stream)
+            if job.next < job.length:
+                return  # another effect; the token stays
+            if not self._eager:
+                stream.token = stream.tokens[_END]
                 return
         self._end(job)
         stream.running = None

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from onearena.core.device.byte_map import ByteMap, Segment
 from onearena.core.device.interface import (
     BAND_SHIFT,
-    BUFFER_SLOT_BYTES,
+    TABLE_ENTRY_BYTES,
     UNDEFINED,
     Access,
     OpKind,
@@ -41,6 +41,8 @@ WILD_ADDRESS: Final = -(1 << 60)
 
 UNDECLARED_KEPT_MAX: Final = 1024
 ALIGN_MASK: Final = ~15
+_FORWARD: Final = int(UseKind.FORWARD)
+SPACES: Final = len(Space)
 
 COPY_KINDS: Final = frozenset(
     (int(UseKind.BACKUP), int(UseKind.LOAD), int(UseKind.MOVE), int(UseKind.FORK))
@@ -106,25 +108,27 @@ class Cover:
     A recorded write covers reads too: whoever may write bytes was ordered after all who used them.
     """
 
-    __slots__ = ("_accesses", "_exact", "_merged")
+    __slots__ = ("_accesses", "_merged", "exact")
 
     def __init__(self, accesses: Sequence[Access]) -> None:
         """O(accesses)."""
         self._accesses = accesses
         # Most touches lie in one recorded range whose start is known: one look-up settles them.
-        self._exact: dict[tuple[int, int], tuple[int, bool]] = {}
+        # start * SPACES + space -> (end, writes) of one range recorded there.
+        self.exact: dict[int, tuple[int, bool]] = {}
+        exact = self.exact
         for space, start, end, writes in accesses:
-            at = (int(space), start)
-            known = self._exact.get(at)
+            key = start * SPACES + space
+            known = exact.get(key)
             if known is None or (writes, end) > (known[1], known[0]):
-                self._exact[at] = (end, writes)
+                exact[key] = (end, writes)
         self._merged: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
 
     def covers(self, space: int, start: int, end: int, *, writes: bool, base: int) -> bool:
-        """`base`: where the recorded range probably starts. O(1) mostly, else O(log n) after one
-        sort.
+        """Whether recorded ranges together hold [start, end). O(1) mostly, else O(log n) after a
+        sort. `base` is where the recorded range probably starts.
         """
-        known = self._exact.get((space, base))
+        known = self.exact.get(base * SPACES + space)
         if known is not None and end <= known[0] and (known[1] or not writes) and base <= start:
             return True
         merged = self._merged.get((space, writes))
@@ -154,6 +158,8 @@ class Job:
         "captured",
         "cover",
         "fails",
+        "head",
+        "head_and_reads",
         "kind",
         "length",
         "next",
@@ -162,6 +168,7 @@ class Job:
         "ranges",
         "reads",
         "resolved",
+        "slot",
         "touches",
         "work",
         "writes",
@@ -187,7 +194,10 @@ class Job:
         self.fails = 0 <= limit <= len(self.program)
         self.length = limit if self.fails else len(self.program)
         self.cover: Cover | None = None
+        self.slot = work.buffer if kind == _FORWARD else -1  # where its addresses are
         self.resolved: tuple[tuple[int, int], ...] | None = None
+        self.head: tuple[Access, ...] = ()  # the read of the slot
+        self.head_and_reads: tuple[Access, ...] = ()
         self.reads: tuple[Access, ...] = ()
         self.writes: list[list[tuple[Access, int]]] = []
         self.captured: list[list[Segment]] = []  # a copy: what its last capture read
@@ -278,29 +288,37 @@ def _resolve(memory: Memory, job: Job) -> None:
     A forward looks at its slot at every effect, as a kernel would: a slot filled anew too early
     sends the rest of the forward elsewhere.
     """
-    work = job.work
-    slot = work.buffer if job.kind == UseKind.FORWARD else -1
+    slot = job.slot
     ranges = memory.buffers.get(slot, ()) if slot >= 0 else ()
     if ranges is job.resolved:
         return
     cover = _cover(job)
-    if slot >= 0 and job.resolved is None:
-        address = slot * BUFFER_SLOT_BYTES
-        if not cover.covers(3, address, address + BUFFER_SLOT_BYTES, writes=False, base=address):
-            memory.report_undeclared(job.number, buffer_access(slot, writes=False))
+    head: tuple[Access, ...] = ()
+    if slot >= 0:
+        head = (buffer_access(slot, writes=False),)
+        _, start, end, _ = head[0]
+        if job.resolved is None and not cover.covers(3, start, end, writes=False, base=start):
+            memory.report_undeclared(job.number, head[0])
     job.resolved = ranges
+    job.head = head
     reads: list[Access] = []
-    pieces = work.pieces
+    pieces = job.work.pieces
     parts: list[list[tuple[Access, int]]] = [[] for _ in range(pieces)]
     arena = Space.ARENA
+    exact = cover.exact
+    known_ranges = len(ranges)
     for entry, first, last, writes, stamp in job.touches:
-        base = first
-        start, end = first, last
         if entry >= 0:
-            base = ranges[entry][0] if entry < len(ranges) else WILD_ADDRESS
-            start += base
-            end += base
-        if not cover.covers(0, start, end, writes=writes, base=base):
+            base = ranges[entry][0] if entry < known_ranges else WILD_ADDRESS
+            start = base + first
+            end = base + last
+        else:
+            base = start = first
+            end = last
+        # A read in one recorded range, by far the most frequent, is found without a call.
+        known = exact.get(base * SPACES)
+        found = not writes and known is not None and end <= known[0] and start >= base
+        if not found and not cover.covers(0, start, end, writes=writes, base=base):
             memory.report_undeclared(job.number, Access(arena, start, end, writes))
         if not writes:
             reads.append(Access(arena, start, end, False))
@@ -310,23 +328,19 @@ def _resolve(memory: Memory, job: Job) -> None:
             if low < high:
                 parts[part].append((Access(arena, low, high, True), stamp))
     job.reads = tuple(reads)
+    job.head_and_reads = head + job.reads
     job.writes = parts
-
-
-def _with_buffer(job: Job, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
-    if job.work.buffer >= 0 and job.kind == UseKind.FORWARD:
-        return (buffer_access(job.work.buffer, writes=False), *accesses)
-    return accesses
 
 
 def _read(memory: Memory, job: Job, _part: int) -> tuple[Access, ...]:
     _resolve(memory, job)
     hook = memory.on_read
     if hook is not None:
+        number = job.number
         look = memory.arena.read
         for access in job.reads:
-            hook(job.number, access, look(access[1], access[2]))
-    return _with_buffer(job, job.reads)
+            hook(number, access, look(access[1], access[2]))
+    return job.head_and_reads
 
 
 def _read_part(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
@@ -353,7 +367,7 @@ def _write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
         if hook is not None:
             hook(job.number, access, ((start, end, stamp),))
         accesses.append(access)
-    return _with_buffer(job, tuple(accesses))
+    return job.head + tuple(accesses)
 
 
 def _copy_spaces(kind: int) -> tuple[Space, Space]:
@@ -415,32 +429,42 @@ def _store(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
     return tuple(accesses)
 
 
+def _table_entry(memory: Memory, job: Job, place: int, key: int, *, writes: bool) -> Access:
+    """The access to the entry of `key`. The host records keys in order, so its own record at the
+    same place mostly is just that.
+    """
+    accesses = job.work.accesses
+    if place < len(accesses):
+        access = accesses[place]
+        if access[0] == 2 and access[1] == key * TABLE_ENTRY_BYTES and access[3] == writes:
+            end = access[1] + TABLE_ENTRY_BYTES
+            if access[2] == end:
+                return access
+    access = table_access(key, writes=writes)
+    if not _cover(job).covers(2, access[1], access[2], writes=writes, base=access[1]):
+        memory.report_undeclared(job.number, access)
+    return access
+
+
 def _table_write(memory: Memory, job: Job, part: int) -> tuple[Access, ...]:
     entries = job.work.entries
     pieces = job.work.pieces
-    cover = _cover(job)
     accesses = []
     count = len(entries)
-    for key, unit in entries[count * part // pieces : count * (part + 1) // pieces]:
-        access = table_access(key, writes=True)
-        if not cover.covers(2, access[1], access[2], writes=True, base=access[1]):
-            memory.report_undeclared(job.number, access)
+    for place in range(count * part // pieces, count * (part + 1) // pieces):
+        key, unit = entries[place]
+        accesses.append(_table_entry(memory, job, place, key, writes=True))
         memory.table[key] = unit
-        accesses.append(access)
     return tuple(accesses)
 
 
 def _table_read(memory: Memory, job: Job, _part: int) -> tuple[Access, ...]:
-    cover = _cover(job)
     accesses = []
     ranges = []
     table = memory.table
     grids = memory.grids
-    for key in job.work.keys:
-        access = table_access(key, writes=False)
-        if not cover.covers(2, access[1], access[2], writes=False, base=access[1]):
-            memory.report_undeclared(job.number, access)
-        accesses.append(access)
+    for place, key in enumerate(job.work.keys):
+        accesses.append(_table_entry(memory, job, place, key, writes=False))
         grid = grids.get(key >> BAND_SHIFT)
         if grid is None:
             ranges.append((WILD_ADDRESS, WILD_ADDRESS))

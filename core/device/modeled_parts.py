@@ -1,4 +1,4 @@
-"""The pieces a modeled device is made of: step tokens, and the state of events, streams, transfers."""
+"""What a modeled device is made of: step tokens; the state of events, streams, transfers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from onearena.core.device.modeled_effects import Job
 
 
 class StepKind(enum.IntEnum):
-    """What a device step does. Stream steps come first; the values are stored in choices: append
-    only.
-    """
+    """What a device step does. Stream steps come first; values are stored: append only."""
 
     START = 0
     EFFECT = 1
@@ -49,12 +47,14 @@ WAIT: Final = 2
 
 
 class Event:
+    """One recorded event. Streams that wait on it are told when it completes."""
+
     __slots__ = ("clock", "complete", "number", "observed", "position", "stream", "waiters")
 
     def __init__(self, number: int, stream: int, position: int, clock: tuple[int, ...]) -> None:
         self.number = number
         self.stream = stream
-        self.position = position  # the how manieth event of its stream
+        self.position = position  # its place among the events of its stream, from 1
         self.clock = clock  # per stream, how many of its events complete no later than this one
         self.complete = False
         self.observed = False
@@ -62,6 +62,8 @@ class Event:
 
 
 class Stream:
+    """One stream: what is enqueued, what runs, and its one next step, if it has one."""
+
     __slots__ = (
         "clock",
         "name",
@@ -87,6 +89,8 @@ class Stream:
 
 
 class Transfer:
+    """One transfer whose end the host has not seen."""
+
     __slots__ = ("acknowledge", "cancelling", "fail", "job", "started", "status", "token", "tokens")
 
     def __init__(self, job: Job) -> None:
@@ -108,9 +112,9 @@ def join_clocks(clock: list[int], other: Sequence[int]) -> None:
     if len(clock) < len(other):
         clock.extend([0] * (len(other) - len(clock)))
     for i, position in enumerate(other):
-        if position > clock[i]:
-            clock[i] = position
+        clock[i] = max(clock[i], position)
 
 
 def named(job: Job) -> str:
+    """The label of a job for a sentence, or nothing."""
     return f" ({job.work.label})" if job.work.label else ""

@@ -15,6 +15,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -131,33 +132,34 @@ def _pack_accesses(accesses: tuple[Access, ...]) -> bytes:
     return packing.pack(*chain.from_iterable(accesses))
 
 
-def _packer(kind: type[Any], tag: int) -> Callable[[Any], bytes]:
+def _packer(kind: type[Any], tag: int) -> Callable[..., bytes]:
     """Unambiguous bytes of one record: tag and numbers, then counted accesses, then a counted
     label.
+
+    Takes the record's fields as arguments.
     """
     if kind not in _WITH_ACCESSES:
-        fixed = Struct(f"={1 + len(kind._fields)}q").pack
-        return lambda record: fixed(tag, *record)
+        return partial(Struct(f"={1 + len(kind._fields)}q").pack, tag)
     head = Struct("=5q").pack
 
     if kind is Enqueue:
 
-        def pack_enqueue(record: Enqueue) -> bytes:
-            op, stream, work_kind, label, accesses = record
+        def pack_enqueue(
+            op: int, stream: int, work_kind: int, label: str, accesses: tuple[Access, ...]
+        ) -> bytes:
             text = label.encode()
             first = head(tag, op, stream, work_kind, len(accesses))
             return first + _pack_accesses(accesses) + len(text).to_bytes(8, "little") + text
 
         return pack_enqueue
 
-    def pack_with_accesses(record: TransferBegin | Effect) -> bytes:
-        number, second, accesses = record
+    def pack_with_accesses(number: int, second: int, accesses: tuple[Access, ...]) -> bytes:
         return head(tag, number, second, 0, len(accesses)) + _pack_accesses(accesses)
 
     return pack_with_accesses
 
 
-_PACKERS: Final[dict[type[Any], Callable[[Any], bytes]]] = {
+_PACKERS: Final[dict[type[Any], Callable[..., bytes]]] = {
     kind: _packer(kind, tag) for tag, kind in enumerate(RECORD_TYPES)
 }
 
@@ -197,7 +199,7 @@ class Trace:
         kind = type(record)
         self.count += 1
         buffer = self._buffer
-        buffer += _PACKERS[kind](record)
+        buffer += _PACKERS[kind](*record)
         if len(buffer) >= _FLUSH_BYTES:
             self._hash.update(buffer)
             buffer.clear()
@@ -216,7 +218,7 @@ class Trace:
 
 
 def to_json_line(record: TraceRecord) -> str:
-    """One record as one line of JSON, without the newline: `["Record",3,0]`, fields in their order."""
+    """One record as JSON, one line without its newline: `["Record",3,0]`, fields in order."""
     return json.dumps([type(record).__name__, *record], separators=(",", ":"))
 
 

@@ -19,9 +19,10 @@ from onearena.core.device.interface import Access, Space, TransferStatus, Work
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
 from onearena.core.rules import UseKind
 
-# ("launch", stream, effects), ("record", stream), ("wait", stream, k), ("see", k), ("send",
-# effects), ("see_send", k): k counts the program's records (or sends) from 0.
 Call: TypeAlias = tuple[str, *tuple[int, ...]]
+"""`launch stream effects`, `record stream`, `wait stream k`, `see k`, `send effects`, `see_send k`;
+k counts the program's records (or sends) from 0.
+"""
 Program: TypeAlias = tuple[Call, ...]
 Order: TypeAlias = tuple[str, ...]
 

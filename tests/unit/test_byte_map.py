@@ -18,7 +18,7 @@ class Bytes:
     """One stamp a byte: slow and obvious."""
 
     def __init__(self) -> None:
-        self.held = {address: FILL for address in range(LOW, HIGH)}
+        self.held = dict.fromkeys(range(LOW, HIGH), FILL)
 
     def read(self, start: int, end: int) -> list[Segment]:
         segments = []

@@ -255,7 +255,7 @@ def test_the_gate_keeps_a_complete_event_from_the_host() -> None:
 
 
 def test_what_an_observed_event_implies_is_seen_at_once() -> None:
-    """A query that comes after a later event was seen cannot answer no: real devices do not forget."""
+    """A query after a later event was seen cannot answer no: real devices do not forget."""
     device = kept()
     a, b, c = (device.stream(name) for name in "abc")
     first = finished_event(device, a)
@@ -535,7 +535,7 @@ def test_a_busy_day_reaches_everything_and_survives_the_json_form() -> None:
 
 
 def check_executions(records: Sequence[object]) -> None:
-    """Every op: enqueued or begun, started, effects counted from 0, ended; nothing after the end."""
+    """Every op is queued, starts, has effects counted from 0, ends; nothing after the end."""
     phase: dict[int, tuple[str, int]] = {}
     for record in records:
         name = type(record).__name__

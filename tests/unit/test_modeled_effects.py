@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,7 @@ def host(unit: int, *, writes: bool = False) -> Access:
 
 
 def watched() -> tuple[ModeledDevice, Seen]:
-    """A device with one band whose unit 0 (the sink) starts at -64, and everything its bytes see."""
+    """A device with one band whose unit 0, the sink, starts at -64, and what its bytes see."""
     device = ModeledDevice(grids={0: (-UNIT, UNIT)}, trace=Trace(keep=True))
     seen: Seen = []
 
@@ -289,7 +290,7 @@ def test_parts_are_cut_at_16_bytes_and_cover_everything() -> None:
         parts = [part for effect in effects(device, op) for part in effect]
         assert parts[0].start == start
         assert parts[-1].end == start + nbytes
-        for below, above in zip(parts, parts[1:], strict=False):
+        for below, above in pairwise(parts):
             assert below.end == above.start
             assert nbytes < 16 * pieces or below.end % 16 == 0
 

@@ -89,7 +89,7 @@ def test_a_send_reads_in_parts_what_is_there_at_that_moment() -> None:
 
 
 def test_no_stream_orders_a_transfer() -> None:
-    """Begun after work was enqueued and waited for, it may still run before, between and after it."""
+    """Begun after work was enqueued and waited for, it still runs before, between or after it."""
     device = kept()
     stream = device.stream("s")
     op = device.launch(stream, Work(UseKind.ZEROING, (THEIRS,)))

@@ -188,10 +188,8 @@ def test_a_wrong_header_is_refused(lines: list[str]) -> None:
 @given(st.text())
 def test_no_text_makes_reading_fail_otherwise(line: str) -> None:
     header = json.dumps({"onearena_trace": TRACE_VERSION, "streams": []})
-    try:
+    with pytest.raises(UsageError, match="trace line 2"):
         read_json_lines([header, line])
-    except UsageError as refused:
-        assert "trace line 2" in refused.message
 
 
 def test_a_line_is_the_name_and_the_fields() -> None:
