@@ -56,7 +56,7 @@ COMMANDS: dict[str, LazyCommand] = {
         "onearena.stress.mutants_cli", "mutants", "Plant faults and count the ones caught."
     ),
     "plan": LazyCommand(
-        "onearena.stress.plan_cli", "plan", "Show the storage plan of a model and a byte budget."
+        "onearena.stress.plan_cli", "plan", "Show the storage plan of MODEL and a byte budget."
     ),
     "price": LazyCommand(
         "onearena.stress.price_cli", "price", "Price requests in units of every sub-pool."
@@ -119,7 +119,7 @@ def _version() -> str:
         return "unknown (not installed; run: pip install -e .)"
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
     if value and not ctx.resilient_parsing:
         click.echo(f"onearena {_version()}")
         ctx.exit()
