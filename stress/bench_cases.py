@@ -1,0 +1,199 @@
+"""What `onearena bench` measures: bands of a given size, with and without holes.
+
+A band "of N units" has N units between its frontiers, 40% of them holes in the "holes" cases, and
+room to grow beyond. Every case goes through the public methods of `Store`, validation included.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onearena.core.geometry import ArenaGeometry, chain_geometry
+from onearena.core.store import Store
+
+UNIT_BYTES = 64
+HOLE_SHARE = 0.4
+CYCLE_UNITS = (1, 64, 4096)
+ROOM_UNITS = 2 * 4096
+BULK_UNITS_MAX = 500_000
+MOVE_PAIRS_MAX = 4096
+SAMPLE_SECONDS = 0.004
+SEED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One case. ``p10``, ``median``, ``p90`` over the samples, in ``unit`` ("us" or "ns/unit")."""
+
+    name: str
+    band_units: int
+    holes_percent: int
+    unit: str
+    median: float
+    p10: float
+    p90: float
+    samples: int
+
+
+def _geometry(bands: int, band_units: int) -> ArenaGeometry:
+    size = bands * band_units + 2 * bands * ROOM_UNITS
+    return chain_geometry(
+        size * UNIT_BYTES, [(f"band{index}", UNIT_BYTES) for index in range(bands)]
+    )
+
+
+def _filled(bands: int, band_units: int, *, holes: bool) -> tuple[Store, list[NDArray[np.int64]]]:
+    """A store whose bands have `band_units` units each, and the live ids per band.
+
+    The outermost units stay live, so a band keeps its size.
+    """
+    draw = np.random.default_rng(SEED)
+    store = Store(_geometry(bands, band_units))
+    # Jointly: one after the other, a float would open in the middle of the last band's room.
+    handout = store.allocate((band_units,) * bands)
+    assert handout is not None, "the bench arena was sized to hold its bands"
+    live = []
+    for ids in handout.ids.reshape(bands, band_units):
+        if holes:
+            # Units were handed out from one frontier to the other: keep both ends.
+            chosen = 1 + draw.permutation(band_units - 2)[: int(HOLE_SHARE * band_units)]
+            gone = np.zeros(band_units, dtype=np.bool_)
+            gone[chosen] = True
+            store.free(ids[gone])
+            live.append(ids[~gone])
+        else:
+            live.append(ids)
+    return store, live
+
+
+def _sample(cycle: Callable[[], None], samples: int) -> list[float]:
+    """Nanoseconds per call, one number a sample of about `SAMPLE_SECONDS`."""
+    cycle()
+    start = perf_counter_ns()
+    cycle()
+    once = max(1, perf_counter_ns() - start)
+    repeats = max(1, min(2000, int(SAMPLE_SECONDS * 1e9 / once)))
+    for _ in range(2 * repeats):
+        cycle()
+    values = []
+    for _ in range(samples):
+        start = perf_counter_ns()
+        for _ in range(repeats):
+            cycle()
+        values.append((perf_counter_ns() - start) / repeats)
+    return values
+
+
+def _measured(
+    name: str, band_units: int, *, holes: bool, unit: str, values: list[float]
+) -> Measurement:
+    low, middle, high = np.percentile(values, [10, 50, 90]).tolist()
+    return Measurement(
+        name=name,
+        band_units=band_units,
+        holes_percent=round(100 * HOLE_SHARE) if holes else 0,
+        unit=unit,
+        median=round(middle, 3),
+        p10=round(low, 3),
+        p90=round(high, 3),
+        samples=len(values),
+    )
+
+
+def _cycles(bands: int, band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
+    store, _ = _filled(bands, band_units, holes=holes)
+    for units in CYCLE_UNITS:
+        demand = (units,) * bands
+
+        def cycle(demand: tuple[int, ...] = demand) -> None:
+            handout = store.allocate(demand)
+            assert handout is not None, "the bench arena was sized to hold this demand"
+            store.free(handout.ids)
+
+        values = [value / 1e3 for value in _sample(cycle, samples)]
+        kind = "one band" if bands == 1 else f"{bands} bands"
+        name = f"allocate+free {units} units, {kind}"
+        yield _measured(name, band_units, holes=holes, unit="us", values=values)
+
+
+def _bulk_free(
+    band_units: int, samples: int, *, holes: bool, shuffled: bool
+) -> Iterator[Measurement]:
+    """Free every live unit of a band in one call (at most `BULK_UNITS_MAX`); refill, repeat."""
+    store, live = _filled(1, band_units, holes=holes)
+    ids = live[0]
+    count = min(BULK_UNITS_MAX, ids.size)
+    draw = np.random.default_rng(SEED)
+    values = []
+    for sample in range(samples + 1):
+        batch = ids[ids.size - count :]
+        order = draw.permutation(count) if shuffled else np.arange(count)
+        batch = np.ascontiguousarray(batch[order])
+        start = perf_counter_ns()
+        store.free(batch)
+        spent = perf_counter_ns() - start
+        if sample:  # the first one pages the tables in
+            values.append(spent / count)
+        if holes:
+            # A new band: refilling this one would fill its holes first.
+            store, live = _filled(1, band_units, holes=True)
+            ids = live[0]
+        else:
+            handout = store.allocate((count,))
+            assert handout is not None
+            ids = np.concatenate((ids[: ids.size - count], handout.ids))
+    name = "bulk free, shuffled ids" if shuffled else "bulk free"
+    yield _measured(name, band_units, holes=holes, unit="ns/unit", values=values)
+
+
+def _moves(band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
+    """Move a batch of units there and back: into holes, or beyond the frontier without any."""
+    store, live = _filled(1, band_units, holes=holes)
+    band = store.bands[0]
+    if holes:
+        states = band.states()
+        free = band.low_unit + np.flatnonzero(states == 1)
+        count = min(MOVE_PAIRS_MAX, free.size // 2)
+        targets = np.ascontiguousarray(free[:count])
+    else:
+        count = min(MOVE_PAIRS_MAX, band_units // 2)
+        targets = band.high_unit + np.arange(count, dtype=np.int64)
+    sources = store.resolve(np.ascontiguousarray(live[0][-count - 1 : -1]))
+    bands = np.zeros(count, dtype=np.int64)
+
+    def there_and_back() -> None:
+        store.move(bands, sources, targets)
+        store.move(bands, targets, sources)
+
+    values = [value / (2 * count) for value in _sample(there_and_back, samples)]
+    name = "move bookkeeping, batch"
+    yield _measured(name, band_units, holes=holes, unit="ns/unit", values=values)
+
+
+def measure_all(
+    sizes: tuple[int, ...], *, samples: int, note: Callable[[str], None]
+) -> list[Measurement]:
+    """Every case at every size. `note` hears what is being measured."""
+    found: list[Measurement] = []
+    for holes in (False, True):
+        for band_units in sizes:
+            note(f"{band_units:,} units a band, {round(100 * HOLE_SHARE * holes)}% holes")
+            slow = max(3, samples // 3)
+            gc.collect()
+            # A collection in the middle of a sample would be charged to the allocator.
+            gc.disable()
+            try:
+                for bands in (1, 3):
+                    found += _cycles(bands, band_units, samples, holes=holes)
+                for shuffled in (False, True):
+                    found += _bulk_free(band_units, slow, holes=holes, shuffled=shuffled)
+                found += _moves(band_units, samples, holes=holes)
+            finally:
+                gc.enable()
+    return found
