@@ -1,10 +1,13 @@
 """`Arena`: the one object that changes anything.
 
-Everything that changes units goes through it, and everything that touches units is recorded in its ledger. One
-control thread owns an arena; calls from another raise `MisuseError`. No call waits for the device; costs follow
+Everything that changes units goes through it, and everything that touches units is recorded in its
+ledger. One
+control thread owns an arena; calls from another raise `MisuseError`. No call waits for the device;
+costs follow
 the units a call names and the number of bands.
 
-Answers about capacity are values (`Fits`, `Blocked`, `Infeasible`, `Grant`); broken rules raise `MisuseError`
+Answers about capacity are values (`Fits`, `Blocked`, `Infeasible`, `Grant`); broken rules raise
+`MisuseError`
 with nothing changed (rule 13); a failed device stops the arena with `DeviceError` (rule 12).
 """
 
@@ -32,7 +35,8 @@ from onearena.core.uses import ByteSpan, Grant, Use
 class Arena:
     """Bands, ids, uses and moves of one arena on one device.
 
-    `geometry` comes from a storage plan; `device` runs what the arena enqueues (settles, moves, zeroing, id
+    `geometry` comes from a storage plan; `device` runs what the arena enqueues (settles, moves,
+    zeroing, id
     table). Demands are units per band in chain order.
     """
 
@@ -56,7 +60,7 @@ class Arena:
         """What happened so far, by name; for metrics, never for decisions."""
         return self._state.counters
 
-    # -- capacity ----------------------------------------------------------------------------------------
+    # -- capacity ----------------------------------------------------------------------------------
 
     def fits(self, demand: Sequence[int]) -> Answer:
         """Whether some layout serves `demand`, and on which rung. Pure."""
@@ -68,8 +72,10 @@ class Arena:
     ) -> Grant | Blocked | Infeasible:
         """Hand out all units of `demand` or none.
 
-        In place if that serves; else the cheapest plan of moves is carried out first, in stream order.
-        `writer` on `stream` is going to write first: whatever it is, its own record orders it. O(units taken)
+        In place if that serves; else the cheapest plan of moves is carried out first, in stream
+        order.
+        `writer` on `stream` is going to write first: whatever it is, its own record orders it.
+        O(units taken)
         in place. Zeroes units of bands that ask for it.
         """
         self._state.enter("allocate")
@@ -77,13 +83,14 @@ class Arena:
         wanted = self._demand(demand)
         handout = realise.allocate(self._state, wanted, caller)
         if isinstance(handout, Handout):
-            return realise.grant_of(self._state, handout, wanted)
+            return realise.grant_of(handout, wanted)
         return handout
 
     def free(self, ids: Sequence[int]) -> None:
         """Drop one reference per id; the last one is the logical free.
 
-        Units whose uses are not all over become pending and count as capacity at once (rules 1 and 2).
+        Units whose uses are not all over become pending and count as capacity at once (rules 1 and
+        2).
         """
         state = self._state
         state.enter("free")
@@ -102,7 +109,9 @@ class Arena:
 
     @staticmethod
     def _last_references(vector: np.ndarray, holders: np.ndarray) -> np.ndarray:
-        """Which positions drop the last reference of their id; refuses more drops than references."""
+        """Which positions drop the last reference of their id; refuses more drops than
+        references.
+        """
         if (holders == 1).all() and len(set(vector.tolist())) == len(vector):
             return np.ones(len(vector), np.bool_)
         left = dict(zip(vector.tolist(), holders.tolist(), strict=True))
@@ -125,9 +134,11 @@ class Arena:
         self._state.store.share(ids)  # type: ignore[arg-type]
 
     def fork(self, ids: Sequence[int], *, stream: StreamId) -> Grant | Blocked | Infeasible:
-        """Copies of `ids` under new ids of the same bands; each old id loses one reference (rule 11).
+        """Copies of `ids` under new ids of the same bands; each old id loses one reference (rule
+        11).
 
-        The copies run on `stream` behind the last writers of the sources; sources without content are not
+        The copies run on `stream` behind the last writers of the sources; sources without content
+        are not
         copied. `Blocked` while a source is being received.
         """
         state = self._state
@@ -141,13 +152,13 @@ class Arena:
                 raise MisuseError(f"id {vid} has undefined content; free it", argument="ids")
         needs = state.ledger.needs(UseKind.FORK, stream, state.by_band(ids, units), ())
         if needs.blockers:
-            return recording.blocked(state, needs.blockers)
-        grant = realise.fork(state, ids, units, stream)
+            return recording.blocked(needs.blockers)
+        grant = realise.fork(state, ids, stream)
         if isinstance(grant, Grant):
             self.free(ids)
         return grant
 
-    # -- uses --------------------------------------------------------------------------------------------
+    # -- uses --------------------------------------------------------------------------------------
 
     def record(
         self,
@@ -159,9 +170,11 @@ class Arena:
         host_reads: Sequence[int] = (),
         host_writes: Sequence[int] = (),
     ) -> Use | Blocked:
-        """Resolve, order and record a FORWARD, BACKUP or LOAD; launch it next, before any other call.
+        """Resolve, order and record a FORWARD, BACKUP or LOAD; launch it next, before any other
+        call.
 
-        Makes the waits of rule 6 on `stream` that nothing implies yet. `Blocked`, with nothing changed, while
+        Makes the waits of rule 6 on `stream` that nothing implies yet. `Blocked`, with nothing
+        changed, while
         only the host's seeing a transfer end could order it. O(units * streams).
         """
         self._state.enter("record")
@@ -177,7 +190,9 @@ class Arena:
         return recording.launch(self._state, use, work)
 
     def process(self, use: Use) -> None:
-        """The host has processed the forward's result: logical progress, retires nothing (rule 1)."""
+        """The host has processed the forward's result: logical progress, retires nothing (rule
+        1).
+        """
         self._state.enter("process")
         recording.process(self._state, use)
 
@@ -187,20 +202,26 @@ class Arena:
         recording.settle(self._state, recording.known_use(self._state, use, "settle"))
 
     def retire(self, use: Use, *, failed: bool = False) -> None:
-        """The host has seen the use's event. `failed`: a load or backup whose target is undefined now."""
+        """The host has seen the use's event. `failed`: a load or backup whose target is undefined
+        now.
+        """
         self._state.enter("retire")
-        recording.retire(self._state, use, failed)
+        recording.retire(self._state, use, failed=failed)
 
     def outstanding(self) -> tuple[tuple[Use, EventId], ...]:
-        """Uses the arena enqueued itself (moves, forks, zeroing, translations) and their events, oldest first.
+        """Uses the arena enqueued itself (moves, forks, zeroing, translations) and their events,
+        oldest first.
 
-        Retiring one the host has seen is allowed and never needed: later observations imply their ends.
+        Retiring one the host has seen is allowed and never needed: later observations imply their
+        ends.
         """
         self._state.enter("outstanding")
         return tuple(_as_use(record) for record in self._state.own_uses.values())
 
     def end_transfer(self, use: Use, *, outcome: str) -> None:
-        """The transfer ended: 'done', 'failed', 'cancelled'; or 'lost': quarantine until `disconnect`."""
+        """The transfer ended: 'done', 'failed', 'cancelled'; or 'lost': quarantine until
+        `disconnect`.
+        """
         self._state.enter("end_transfer")
         recording.end_transfer(self._state, use, outcome)
 
@@ -209,7 +230,7 @@ class Arena:
         self._state.enter("disconnect")
         recording.disconnect(self._state, peer)
 
-    # -- moves, pins, host tier --------------------------------------------------------------------------
+    # -- moves, pins, host tier --------------------------------------------------------------------
 
     def compact(self, *, budget_units: int) -> int:
         """Opportunistic moves at a quiet point, at most `budget_units`; returns units moved."""
@@ -250,7 +271,7 @@ class Arena:
             if len(over):
                 state.host.reuse(band, over)
 
-    # -- facts -------------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
 
     def resolve(self, ids: Sequence[int]) -> tuple[ByteSpan, ...]:
         """(id, start, end) arena bytes of each id now."""

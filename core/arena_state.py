@@ -1,6 +1,8 @@
-"""What the parts of one arena share: store, ledger, device, and the steps that keep them in agreement.
+"""What the parts of one arena share: store, ledger, device, and the steps that keep them in
+agreement.
 
-Only `core/arena.py` and the two modules behind it (`recording`, `realise`) use this. One control thread.
+Only `core/arena.py` and the two modules behind it (`recording`, `realise`) use this. One control
+thread.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class ArenaOptions:
 class ArenaState:
     """Store, ledger, host tier and device of one arena, and the invariants that tie them together.
 
-    A unit that is freed or vacated and not over has use count 1 in the store: the ledger watches it, and
+    A unit that is freed or vacated and not over has use count 1 in the store: the ledger watches
+    it, and
     `released` takes the count away, which makes it a hole. Live units have use count 0.
     """
 
@@ -85,10 +88,12 @@ class ArenaState:
         self.stopped: DeviceError | None = None
         self._thread = threading.get_ident()
 
-    # -- preconditions -----------------------------------------------------------------------------------
+    # -- preconditions -----------------------------------------------------------------------------
 
     def enter(self, call: str) -> None:
-        """Every public call starts here: the right thread, a working device, no use half recorded."""
+        """Every public call starts here: the right thread, a working device, no use half
+        recorded.
+        """
         if self.stopped is not None:
             raise DeviceError(f"{call}: the arena was stopped: {self.stopped}")
         if threading.get_ident() != self._thread:
@@ -103,7 +108,7 @@ class ArenaState:
                 argument="use",
             )
 
-    # -- addresses ---------------------------------------------------------------------------------------
+    # -- addresses ---------------------------------------------------------------------------------
 
     def by_band(self, ids: Sequence[int], units: Units) -> tuple[Touch, ...]:
         """`units` (of `ids`, in order) grouped by band."""
@@ -130,10 +135,14 @@ class ArenaState:
         start = self.origin[band] + unit * self.size[band]
         return Access(Space.ARENA, start, start + self.size[band], writes)
 
-    # -- uses the arena makes itself -----------------------------------------------------------------------
+    # -- uses the arena makes itself ---------------------------------------------------------------
 
-    def make_waits(self, stream: StreamId, waits: Sequence[tuple[int, int]], writer: UseKind) -> None:
-        """Let `stream` wait for these (stream, ticket) pairs; on the schedule stream that settles."""
+    def make_waits(
+        self, stream: StreamId, waits: Sequence[tuple[int, int]], writer: UseKind
+    ) -> None:
+        """Let `stream` wait for these (stream, ticket) pairs; on the schedule stream that
+        settles.
+        """
         for other, ticket in waits:
             self.device.wait(stream, self.ledger.note_wait(stream, other, ticket))
             self.counters[f"waits/{writer.name.lower()}"] += 1
@@ -153,7 +162,9 @@ class ArenaState:
         Its units are holes or live and under no transfer, so nothing can block it.
         """
         needs = self.ledger.needs(kind, stream, reads, writes)
-        assert not needs.blockers, f"{kind.name} of {reads} to {writes} is blocked: {needs.blockers}"
+        assert not needs.blockers, (
+            f"{kind.name} of {reads} to {writes} is blocked: {needs.blockers}"
+        )
         self.make_waits(stream, needs.waits, kind)
         use = self.ledger.open(kind, stream, reads, writes)
         self.enqueue(use, work)
@@ -182,7 +193,7 @@ class ArenaState:
         self.own_uses[use.serial] = use
         return use
 
-    # -- units whose uses are over ------------------------------------------------------------------------
+    # -- units whose uses are over -----------------------------------------------------------------
 
     def released(self, touches: Sequence[Touch]) -> None:
         """Freed or vacated units are over: device units become holes, host slots free."""
@@ -235,7 +246,7 @@ class ArenaState:
                         band, start, end, origin=self.origin[band], size=self.size[band]
                     )
 
-    # -- the id table ------------------------------------------------------------------------------------
+    # -- the id table ------------------------------------------------------------------------------
 
     def remember(self, ids: Sequence[int], units: Units) -> None:
         """The device's id table has to learn where these ids are, before the next translation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onearena.core.store import Store
 from onearena.core.view import ArenaView, BandView
@@ -31,7 +32,7 @@ def _band_view(store: Store, index: int) -> BandView:
     states = words & UNIT_STATE_MASK
     low = band.low_unit
 
-    def units(mask: object) -> frozenset[int]:
+    def units(mask: NDArray[np.bool_]) -> frozenset[int]:
         return frozenset((np.flatnonzero(mask) + low).tolist())
 
     occupied = states >= UnitState.LIVE

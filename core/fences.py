@@ -1,7 +1,9 @@
 """Fences: byte ranges beyond a retreated frontier whose uses are unfinished (lifecycle rule 5).
 
-The next owner of such bytes may be another band with another unit, so a fence is a range of arena bytes, not
-of units. Ranges are disjoint: bytes beyond every frontier belong to no band, and bytes that a band grows
+The next owner of such bytes may be another band with another unit, so a fence is a range of arena
+bytes, not
+of units. Ranges are disjoint: bytes beyond every frontier belong to no band, and bytes that a band
+grows
 over leave the fences and go into the ledger rows of the units that took them.
 """
 
@@ -19,7 +21,9 @@ Words = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Fence:
-    """[start_bytes, end_bytes) with the latest read and write word of each stream (`ticket << 3 | kind`)."""
+    """[start_bytes, end_bytes) with the latest read and write word of each stream (`ticket << 3 |
+    kind`).
+    """
 
     start_bytes: int
     end_bytes: int
@@ -33,7 +37,9 @@ class Fence:
 
 
 class Fences:
-    """The disjoint fences of one arena, in address order. Control thread only; costs O(fences touched)."""
+    """The disjoint fences of one arena, in address order. Control thread only; costs O(fences
+    touched).
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -46,7 +52,9 @@ class Fences:
         return iter(self._fences)
 
     def add(self, start_bytes: int, end_bytes: int, words: Words) -> None:
-        """Fence bytes that just left a band. They cannot be fenced already; an equal neighbour is extended."""
+        """Fence bytes that just left a band. They cannot be fenced already; an equal neighbour is
+        extended.
+        """
         assert start_bytes < end_bytes, (start_bytes, end_bytes)
         at = bisect_left(self._starts, start_bytes)
         if at:

@@ -1,11 +1,15 @@
 """The page-use ledger: every use of every unit, and who has to wait for what.
 
-Time on a stream is a ticket: the n-th use recorded on it has ticket n. Since a stream runs in order, "stream w
-has waited for ticket t of stream s" covers all earlier tickets of s, and waits imply waits: the ledger keeps a
+Time on a stream is a ticket: the n-th use recorded on it has ticket n. Since a stream runs in
+order, "stream w
+has waited for ticket t of stream s" covers all earlier tickets of s, and waits imply waits: the
+ledger keeps a
 vector clock per stream (`known[w][s]`), so it asks for a wait only where none is implied yet.
 
-Per unit it keeps the latest read and the latest write on each stream, plus every transfer (rule 8); memory is
-bounded by streams and units, never by forwards in flight. The ledger holds no device: it says which events to
+Per unit it keeps the latest read and the latest write on each stream, plus every transfer (rule
+8); memory is
+bounded by streams and units, never by forwards in flight. The ledger holds no device: it says
+which events to
 wait for and the arena makes the waits. One control thread.
 
 A *domain* is a set of rows: one per device band, then one per host band, then the buffer slots.
@@ -21,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onearena.core import kernels
+from onearena.core.answers import BlockReason
 from onearena.core.errors import MisuseError
 from onearena.core.fences import Fence, Fences
 from onearena.core.rules import (
@@ -43,7 +48,9 @@ NO_UNITS: Final[Units] = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class UseRecord:
-    """One use, from its recording until it is retired. `event` is None until its work is enqueued."""
+    """One use, from its recording until it is retired. `event` is None until its work is
+    enqueued.
+    """
 
     serial: int
     kind: UseKind
@@ -59,10 +66,12 @@ class UseRecord:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a use has to wait for: events by (stream, ticket), and units the host has to see finished first."""
+    """What a use has to wait for: events by (stream, ticket), and units the host has to see
+    finished first.
+    """
 
     waits: tuple[tuple[int, int], ...]
-    blockers: tuple[tuple[int, int, str], ...]  # (domain, unit, 'use' | 'transfer')
+    blockers: tuple[tuple[int, int, BlockReason], ...]  # (domain, unit, 'use' | 'transfer')
 
 
 class Ledger:
@@ -78,13 +87,15 @@ class Ledger:
         self.over = np.zeros(STREAMS_MAX, np.int64)
         self.processed = np.zeros((STREAMS_MAX, OUTSTANDING_MAX), np.uint8)
         self.known = [[0] * STREAMS_MAX for _ in range(STREAMS_MAX)]
-        # what the host's own observations imply, transitively: whatever it enqueues now is after that
+        # what the host's own observations imply, transitively: whatever it enqueues now is after
+        # that
         self.host_known = [0] * STREAMS_MAX
         self.uses: dict[tuple[int, int], UseRecord] = {}  # stream-ordered, by (stream, ticket)
         self.transfers: dict[int, UseRecord] = {}  # by serial
         self.transfer_units: dict[tuple[int, int], list[UseRecord]] = {}
         self.fences = Fences()
-        self._watch: dict[int, dict[int, list[Touch]]] = {}  # stream -> ticket -> units waiting for it
+        # stream -> ticket -> units that wait for it
+        self._watch: dict[int, dict[int, list[Touch]]] = {}
         self._serial = 0
         self.open_use: UseRecord | None = None
         self.require_stream(schedule_stream)
@@ -98,13 +109,13 @@ class Ledger:
             )
         self.streams = max(self.streams, stream + 1)
 
-    # -- what to wait for --------------------------------------------------------------------------------
+    # -- what to wait for --------------------------------------------------------------------------
 
     def needs(
         self, kind: UseKind, stream: int, reads: Iterable[Touch], writes: Iterable[Touch]
     ) -> Needs:
         """Rule 6 for a use of `kind` on `stream` (-1: a transfer). Pure. O(units)."""
-        blockers: list[tuple[int, int, str]] = []
+        blockers: list[tuple[int, int, BlockReason]] = []
         wanted = [0] * STREAMS_MAX
         for domain, units in reads:
             row = READER_WAITS[kind]
@@ -118,7 +129,7 @@ class Ledger:
 
     def _need_transfers(
         self,
-        blockers: list[tuple[int, int, str]],
+        blockers: list[tuple[int, int, BlockReason]],
         domain: int,
         units: Units,
         row: dict[UseKind, Wait],
@@ -137,7 +148,7 @@ class Ledger:
     def _need_tickets(
         self,
         wanted: list[int],
-        blockers: list[tuple[int, int, str]],
+        blockers: list[tuple[int, int, BlockReason]],
         domain: int,
         units: Units,
         row: dict[UseKind, Wait],
@@ -164,22 +175,22 @@ class Ledger:
 
     def _block_unretired(
         self,
-        blockers: list[tuple[int, int, str]],
+        blockers: list[tuple[int, int, BlockReason]],
         domain: int,
         units: Units,
         *,
         writes_only: bool,
     ) -> None:
         unfinished = np.zeros(len(units), np.int64)
-        kernels.ledger_unfinished(
-            self.last[domain], units, self.streams, self.retired, unfinished
-        )
+        kernels.ledger_unfinished(self.last[domain], units, self.streams, self.retired, unfinished)
         threshold = 2 if writes_only else 1
         for unit in units[unfinished >= threshold].tolist():
             blockers.append((domain, unit, "use"))
 
     def _uncovered(self, stream: int, wanted: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        """The (stream, ticket) pairs not yet known to `stream`, less those another of them implies."""
+        """The (stream, ticket) pairs not yet known to `stream`, less those another of them
+        implies.
+        """
         if stream < 0:
             return ()
         known, seen = self.known[stream], self.host_known
@@ -199,7 +210,7 @@ class Ledger:
                 kept.append(pair)
         return tuple(kept)
 
-    # -- recording ---------------------------------------------------------------------------------------
+    # -- recording ---------------------------------------------------------------------------------
 
     def note_wait(self, stream: int, other: int, ticket: int) -> int:
         """Stream `stream` waits for `ticket` of `other` now; returns the event to wait on."""
@@ -222,7 +233,7 @@ class Ledger:
         ticket = int(self.tickets[stream]) + 1
         if ticket - int(self.retired[stream]) >= OUTSTANDING_MAX:
             raise MisuseError(
-                f"stream {stream}: {OUTSTANDING_MAX} uses are outstanding; retire finished ones first",
+                f"stream {stream}: {OUTSTANDING_MAX} uses are outstanding; retire some first",
                 argument="stream",
             )
         self.tickets[stream] = ticket
@@ -278,7 +289,7 @@ class Ledger:
                 if not users:
                     del self.transfer_units[(domain, unit)]
 
-    # -- ends of uses ------------------------------------------------------------------------------------
+    # -- ends of uses ------------------------------------------------------------------------------
 
     def process(self, use: UseRecord) -> list[Touch]:
         """Mark a forward processed; returns units all of whose uses are over now."""
@@ -289,12 +300,16 @@ class Ledger:
         return self._over_now(use.stream, exact=use.ticket)
 
     def settle(self, use: UseRecord) -> None:
-        """The schedule stream has waited on the use (or runs it): over for what that stream orders."""
+        """The schedule stream has waited on the use (or runs it): over for what that stream
+        orders.
+        """
         if use.stream == self.schedule_stream:
             self.over[use.stream] = max(int(self.over[use.stream]), use.ticket)
 
     def settled_units(self) -> list[Touch]:
-        """Carry what the schedule stream knows into `over`; returns units whose uses are over now."""
+        """Carry what the schedule stream knows into `over`; returns units whose uses are over
+        now.
+        """
         known = self.known[self.schedule_stream]
         released: list[Touch] = []
         for stream in range(self.streams):
@@ -305,7 +320,9 @@ class Ledger:
         return released
 
     def retire(self, use: UseRecord) -> list[Touch]:
-        """The host has seen the use's event; returns units whose uses are over now. Erases fences."""
+        """The host has seen the use's event; returns units whose uses are over now. Erases
+        fences.
+        """
         assert not use.ended, use
         use.ended = True
         del self.uses[(use.stream, use.ticket)]
@@ -319,7 +336,8 @@ class Ledger:
         return self._over_now(use.stream)
 
     def watch(self, domain: int, units: Units) -> tuple[Units, Units]:
-        """Split freed units into (over, not over); the latter are watched until `_over_now` reports them.
+        """Split freed units into (over, not over); the latter are watched until `_over_now`
+        reports them.
 
         Units under a transfer are never over; they are asked for again when the transfer ends.
         """
@@ -375,15 +393,16 @@ class Ledger:
     def has_unfinished_write(self, domain: int, units: Units) -> NDArray[np.bool_]:
         """Per unit: whether a write of it is not retired."""
         unfinished = np.zeros(len(units), np.int64)
-        kernels.ledger_unfinished(
-            self.last[domain], units, self.streams, self.retired, unfinished
-        )
-        return unfinished == 2
+        kernels.ledger_unfinished(self.last[domain], units, self.streams, self.retired, unfinished)
+        writes: NDArray[np.bool_] = unfinished == 2
+        return writes
 
-    # -- fences ------------------------------------------------------------------------------------------
+    # -- fences ------------------------------------------------------------------------------------
 
     def fence(self, domain: int, low_unit: int, high_unit: int, *, origin: int, size: int) -> None:
-        """Units [low, high) left the band: fence the bytes of those with an unfinished use (rule 5)."""
+        """Units [low, high) left the band: fence the bytes of those with an unfinished use (rule
+        5).
+        """
         rows = self.last[domain][low_unit:high_unit]
         tickets = rows[:, : 2 * self.streams] >> 3
         limits = np.repeat(self.retired[: self.streams], 2)
@@ -393,8 +412,12 @@ class Ledger:
             self.fences.add(start, start + size, rows[offset].copy())
         rows[open_rows] = 0
 
-    def overgrow(self, domain: int, low_unit: int, high_unit: int, *, origin: int, size: int) -> None:
-        """Units [low, high) joined the band: their next writers inherit the uses of fenced bytes."""
+    def overgrow(
+        self, domain: int, low_unit: int, high_unit: int, *, origin: int, size: int
+    ) -> None:
+        """Units [low, high) joined the band: their next writers inherit the uses of fenced
+        bytes.
+        """
         if not len(self.fences):
             return
         cut: list[Fence] = self.fences.overgrow(origin + low_unit * size, origin + high_unit * size)

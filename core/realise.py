@@ -1,6 +1,7 @@
 """Realising demands: hand-out in place, planned moves, zeroing, forks, opportunistic compaction.
 
-`fit` and `relayout` decide on a frozen view; this executes. Free functions over `ArenaState`; control thread
+`fit` and `relayout` decide on a frozen view; this executes. Free functions over `ArenaState`;
+control thread
 only, stream waits only: nothing here waits on the host (rule 14).
 """
 
@@ -14,7 +15,8 @@ from onearena.core import kernels, relayout
 from onearena.core.answers import Answer, Blocked, Demand, Fits, Infeasible
 from onearena.core.arena_state import ArenaState
 from onearena.core.arena_view import arena_view
-from onearena.core.device.interface import Access, Space, Touch as DeviceTouch, Work
+from onearena.core.device.interface import Access, Space, Work
+from onearena.core.device.interface import Touch as DeviceTouch
 from onearena.core.errors import MisuseError
 from onearena.core.fit import fits
 from onearena.core.ledger import Touch, Units
@@ -68,7 +70,7 @@ def allocate(state: ArenaState, demand: Demand, caller: str) -> Handout | Blocke
     return handout
 
 
-def grant_of(state: ArenaState, handout: Handout, demand: Demand) -> Grant:
+def grant_of(handout: Handout, demand: Demand) -> Grant:
     """Ids by band, in chain order."""
     ids, at, parts = handout.ids.tolist(), 0, []
     for count in demand:
@@ -78,7 +80,9 @@ def grant_of(state: ArenaState, handout: Handout, demand: Demand) -> Grant:
 
 
 def zero(state: ArenaState, handout: Handout) -> None:
-    """Hand-out hygiene: a recorded write after the old uses and before the first writer (rule 6)."""
+    """Hand-out hygiene: a recorded write after the old uses and before the first writer (rule
+    6).
+    """
     if not state.options.zero_bands or not len(handout.ids):
         return
     touches = tuple(
@@ -104,11 +108,13 @@ def zero(state: ArenaState, handout: Handout) -> None:
         state.store.mark_written(band, units)
 
 
-# -- plans ------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 
 
 def execute(state: ArenaState, plan: relayout.Plan) -> None:
-    """Carry a plan out, band by band in its order: settle, copy, remap, let the frontier retreat."""
+    """Carry a plan out, band by band in its order: settle, copy, remap, let the frontier
+    retreat.
+    """
     assert plan.epoch == state.store.epoch, (
         f"a plan of epoch {plan.epoch} was executed at epoch {state.store.epoch}"
     )
@@ -126,9 +132,14 @@ def execute(state: ArenaState, plan: relayout.Plan) -> None:
 
 
 def settle_outside(state: ArenaState, band: int, low_unit: int, high_unit: int) -> None:
-    """Settle what is pending or vacated outside [low, high), so that the frontiers retreat to there."""
+    """Settle what is pending or vacated outside [low, high), so that the frontiers retreat to
+    there.
+    """
     here = state.store.bands[band]
-    for start, end in ((here.low_unit, min(low_unit, here.high_unit)), (max(high_unit, here.low_unit), here.high_unit)):
+    for start, end in (
+        (here.low_unit, min(low_unit, here.high_unit)),
+        (max(high_unit, here.low_unit), here.high_unit),
+    ):
         if start < end:
             settle_units(state, band, np.arange(start, end, dtype=np.int64))
 
@@ -154,7 +165,8 @@ def move_units(
 ) -> None:
     """One batch: copy what was written, then remap (rules 3 and 4). Targets are holes or beyond.
 
-    The copy waits in stream order for old writers of the source and for old uses of the target; sources
+    The copy waits in stream order for old writers of the source and for old uses of the target;
+    sources
     are vacated until their readers and the copy are over.
     """
     store = state.store
@@ -183,7 +195,8 @@ def move_units(
 def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) -> None:
     """Make every wait of a copy from `sources` to `targets` before anything is recorded.
 
-    A wait on the schedule stream settles, so a frontier may retreat past a target and fence it; hence the
+    A wait on the schedule stream settles, so a frontier may retreat past a target and fence it;
+    hence the
     rows of targets beyond a frontier take their fences over again after each round.
     """
     while True:
@@ -222,13 +235,13 @@ def _copy(
     return pairs, (*reads, *writes)
 
 
-# -- forks ------------------------------------------------------------------------------------------------
+# -- forks -----------------------------------------------------------------------------------------
 
 
-def fork(
-    state: ArenaState, ids: Sequence[int], units: Units, stream: int
-) -> Grant | Blocked | Infeasible:
-    """Copies of `ids` under new ids (rule 11); `free` of the old references is the caller's next step."""
+def fork(state: ArenaState, ids: Sequence[int], stream: int) -> Grant | Blocked | Infeasible:
+    """Copies of `ids` under new ids (rule 11); `free` of the old references is the caller's next
+    step.
+    """
     per_band = [0] * state.band_count
     for vid in ids:
         per_band[vid >> 26 & 31] += 1
@@ -252,10 +265,10 @@ def fork(
     if pairs:
         work = Work(UseKind.FORK, accesses, label="fork", pairs=pairs)
         state.run_own(UseKind.FORK, stream, tuple(reads), tuple(writes), work)
-    return grant_of(state, handout, tuple(per_band))
+    return grant_of(handout, tuple(per_band))
 
 
-# -- moves asked for --------------------------------------------------------------------------------------
+# -- moves asked for -------------------------------------------------------------------------------
 
 
 def move_ids(state: ArenaState, band: int, ids: Sequence[int]) -> int:
@@ -334,7 +347,7 @@ def _holes(state: ArenaState, band: int, count: int) -> Units:
             bit -= 1
     else:
         bit = here.low_unit - first if here.has_units else -1
-        while 0 <= bit and len(found) < count:
+        while bit >= 0 and len(found) < count:
             bit = int(kernels.map_first(words, head + B_HOLE_MAP, levels, bit))
             if bit < 0 or bit + first >= here.high_unit:
                 break
@@ -343,9 +356,7 @@ def _holes(state: ArenaState, band: int, count: int) -> Units:
     return np.array(found, np.int64)
 
 
-def _outermost(
-    state: ArenaState, band: int, *, from_high: bool, beyond: int | None
-) -> int | None:
+def _outermost(state: ArenaState, band: int, *, from_high: bool, beyond: int | None) -> int | None:
     """The next occupied unit from the outer frontier inwards, after unit `beyond`."""
     words, head = state.store.words, band_header(band)
     first, levels = int(words[head + B_FIRST]), int(words[head + B_LEVELS])

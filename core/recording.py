@@ -1,6 +1,7 @@
 """Recording uses: resolve ids, order the use, enter it in the ledger, enqueue it, and end it.
 
-Free functions over `ArenaState`; `core/arena.py` is the public face. Control thread only; none blocks.
+Free functions over `ArenaState`; `core/arena.py` is the public face. Control thread only; none
+blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onearena.core.answers import Blocked, Blocker
+from onearena.core.answers import Blocked, Blocker, BlockReason
 from onearena.core.arena_state import TABLE_KEY_MASK, ArenaState
 from onearena.core.device.interface import (
     Access,
@@ -67,7 +68,7 @@ def record(
     ledger = state.ledger
     needs = ledger.needs(kind, stream, in_reads, in_writes)
     if needs.blockers:
-        return blocked(state, needs.blockers)
+        return blocked(needs.blockers)
     buffer = -1
     if kind is UseKind.FORWARD:
         buffer = _translate(state, (*reads, *writes))
@@ -136,16 +137,17 @@ def _host_touches(state: ArenaState, places: Sequence[tuple[int, int]]) -> tuple
     )
 
 
-def blocked(state: ArenaState, blockers: Sequence[tuple[int, int, str]]) -> Blocked:
-    """Blockers by band and unit; a host unit is reported under its band with the bands' count added."""
-    found = sorted(set(blockers))
-    return Blocked(tuple(Blocker(band, unit, reason) for band, unit, reason in found))  # type: ignore[arg-type]
+def blocked(blockers: Sequence[tuple[int, int, BlockReason]]) -> Blocked:
+    """Blockers by domain and unit: a host unit stands under its band plus the number of bands."""
+    return Blocked(tuple(Blocker(*found) for found in sorted(set(blockers))))
 
 
 def _translate(state: ArenaState, ids: Sequence[int]) -> int:
-    """Rule 9: fill a buffer slot with the byte ranges of `ids`, on the stream that updates the table.
+    """Rule 9: fill a buffer slot with the byte ranges of `ids`, on the stream that updates the
+    table.
 
-    The slot is a recorded use: it is written again only after the forward that read it. Returns the slot.
+    The slot is a recorded use: it is written again only after the forward that read it. Returns
+    the slot.
     """
     slot = _free_slot(state)
     touch = (state.buffer_domain, np.array([slot], np.int64))
@@ -165,9 +167,7 @@ def _translate(state: ArenaState, ids: Sequence[int]) -> int:
         buffer_access(slot, writes=True),
     )
     use = state.ledger.open(UseKind.FORWARD, state.schedule, (), (touch,))
-    state.enqueue(
-        use, Work(OpKind.TRANSLATE, accesses, label="translate", buffer=slot, keys=keys)
-    )
+    state.enqueue(use, Work(OpKind.TRANSLATE, accesses, label="translate", buffer=slot, keys=keys))
     state.own_uses[use.serial] = use
     return slot
 
@@ -191,7 +191,7 @@ def publish(state: ArenaState, kind: UseKind, ids: Sequence[int], peer: int) -> 
     reads, writes = (touches, ()) if sending else ((), touches)
     needs = state.ledger.needs(kind, -1, reads, writes)
     if needs.blockers:
-        return blocked(state, needs.blockers)
+        return blocked(needs.blockers)
     use = state.ledger.open_transfer(kind, reads, writes)
     for band, band_units in touches:
         state.store.add_transfers(band, band_units, 1)
@@ -271,7 +271,7 @@ def settle(state: ArenaState, found: UseRecord) -> None:
     state.released(ledger.settled_units())
 
 
-def retire(state: ArenaState, use: Use, failed: bool) -> None:
+def retire(state: ArenaState, use: Use, *, failed: bool) -> None:
     """The host has seen the event: the use is over for everybody, and its fences go."""
     found = known_use(state, use, "retire")
     if found.kind in TRANSFER_KINDS:
@@ -303,7 +303,8 @@ def _end(state: ArenaState, found: UseRecord) -> None:
 def _retire_own(state: ArenaState) -> None:
     """Uses of the arena's own end when what callers observed implies their end; no event is asked.
 
-    So retirement of moves, zeroing and translations follows from the sequence of calls alone (rule 10).
+    So retirement of moves, zeroing and translations follows from the sequence of calls alone (rule
+    10).
     """
     seen = state.ledger.host_known
     for use in [use for use in state.own_uses.values() if use.ticket <= seen[use.stream]]:

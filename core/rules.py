@@ -1,6 +1,7 @@
 """The two tables of lifecycle rule 6 and the facts derived from them, as data.
 
-Everything that decides who waits for whom reads this file; nothing repeats it. Changing one cell changes the product.
+Everything that decides who waits for whom reads this file; nothing repeats it. Changing one cell
+changes the product.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Frozen statistics of one arena: what metrics, dashboard, oracles and error texts all read.
 
-A snapshot is plain data: building one copies numbers out of the arena on the control thread; afterwards it
+A snapshot is plain data: building one copies numbers out of the arena on the control thread;
+afterwards it
 never changes and may be read from any thread.
 """
 
@@ -15,8 +16,10 @@ SNAPSHOT_VERSION = 1
 class BandSnapshot:
     """One band. Units are physical unit numbers; bytes are arena-relative.
 
-    `states` holds one byte a unit for `[low_unit, high_unit)` (1 hole, 2 live, 3 pending, 4 vacated), and is
-    empty when the snapshot was taken without units. `ids` are the virtual ids of live units in the same order
+    `states` holds one byte a unit for `[low_unit, high_unit)` (1 hole, 2 live, 3 pending, 4
+    vacated), and is
+    empty when the snapshot was taken without units. `ids` are the virtual ids of live units in the
+    same order
     (0 where a unit has none).
     """
 
@@ -56,7 +59,9 @@ class BandSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FenceSnapshot:
-    """Bytes beyond a retreated frontier with unfinished uses: (kind, stream, ticket, writes) each."""
+    """Bytes beyond a retreated frontier with unfinished uses: (kind, stream, ticket, writes)
+    each.
+    """
 
     start_bytes: int
     end_bytes: int
