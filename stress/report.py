@@ -31,8 +31,8 @@ RULES: Final[dict[str, str]] = {
 def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> list[str]:
     """The lines that reproduce a failure: the file, and the seed."""
     seed = f"onearena stress --system {result.system} --seed {result.seed}"
-    if result.spec_model != "any":
-        seed += f" --model {result.spec_model}"
+    if result.model_asked != "any":
+        seed += f" --model {result.model_asked}"
     if arrivals:
         seed += f" --arrivals {arrivals}"
     return ([f"reproduce: onearena replay {path}"] if path else []) + [

@@ -85,6 +85,7 @@ class RunResult:
     options: Options | None = None
     calls: int = 0
     records: int = 0
+    model_asked: str = "any"
 
 
 class _Meter:
@@ -172,7 +173,17 @@ def run_schedule(spec: RunSpec) -> RunResult:
         verdict, crash = "crash", traceback.format_exc(limit=12)
     if rig is None:
         return RunResult(
-            spec.seed, spec.system, spec.model, verdict, 0, "", {}, 0, 0, crash=crash
+            spec.seed,
+            spec.system,
+            spec.model,
+            verdict,
+            0,
+            "",
+            {},
+            0,
+            0,
+            crash=crash,
+            model_asked=spec.model,
         )
     if rig.violations:
         verdict = "violation"
@@ -195,6 +206,7 @@ def run_schedule(spec: RunSpec) -> RunResult:
         options=world.options,
         calls=world.sut.serial,
         records=rig.device.trace.count,
+        model_asked=spec.model,
     )
 
 

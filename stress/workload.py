@@ -175,7 +175,7 @@ class RequestSource:
         self._options = options
         self._page = facts.page_size
         self._arrivals = arrivals
-        self._next = choices.pick("arrivals.start", len(arrivals)) if arrivals else 0
+        self._next = 0
         # A trace's tokens shrink by one factor, so that the longest prompts fill what a drawn one may fill.
         longest = max((row.prompt_tokens for row in arrivals), default=1)
         self._scale = max(1, longest // (options.prompt_units_max * facts.page_size))

@@ -1,0 +1,422 @@
+"""Campaigns: many schedules on all cores, results streamed, no seed lost.
+
+Worker processes take chunks of seeds and send each schedule's result at once. A worker that dies is a reported
+crash of the seed it was running; the rest of its chunk goes back to the queue. Every process gets another hash
+seed, and a sample of the schedules is run a second time in another process: unequal digests are nondeterminism.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+from onearena.stress.arrivals import Arrival
+from onearena.stress.run import RunResult, RunSpec, run_schedule
+
+CHUNK_SEEDS: Final = 8
+RECHECK_EVERY: Final = 64
+ARRIVALS_WINDOW: Final = 256
+PREFIX_IDS_KEPT: Final = 64
+VACUITY_SCHEDULES: Final = 2000
+FAILURES_KEPT_MAX: Final = 100
+
+EXIT_PASS: Final = 0
+EXIT_RULE: Final = 1
+EXIT_NONDETERMINISM: Final = 3
+EXIT_LIVENESS: Final = 4
+EXIT_VACUITY: Final = 5
+EXIT_NOTHING: Final = 6
+EXIT_INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign runs. `last` None: until interrupted or out of budget. `models` take turns by seed."""
+
+    first: int = 0
+    last: int | None = None
+    system: str = "arena"
+    models: tuple[str, ...] = ("any",)
+    budget_s: float | None = None
+    jobs: int = 0
+    arrivals: tuple[Arrival, ...] = ()
+    keep_going: bool = False
+    recheck: bool = True
+
+    def spec(self, seed: int) -> RunSpec:
+        """The schedule of one seed; pure."""
+        model = self.models[seed % len(self.models)]
+        return RunSpec(seed, self.system, model, arrivals=arrivals_window(self.arrivals, seed))
+
+
+def arrivals_window(arrivals: tuple[Arrival, ...], seed: int) -> tuple[Arrival, ...]:
+    """The part of a trace that a seed uses: bounded, and another one for each seed."""
+    if not arrivals:
+        return ()
+    first = seed * 97 % len(arrivals)
+    rows = (arrivals[first:] + arrivals[:first])[:ARRIVALS_WINDOW]
+    return tuple(
+        Arrival(row.at_us, row.prompt_tokens, row.output_tokens, row.prefix[:PREFIX_IDS_KEPT])
+        for row in rows
+    )
+
+
+class Histogram:
+    """Exact counts of small integers: minimum, median and maximum without keeping the values."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """One more value."""
+        self.counts[value] = self.counts.get(value, 0) + 1
+        self.total += 1
+
+    @property
+    def lowest(self) -> int:
+        """The least value, 0 when empty."""
+        return min(self.counts, default=0)
+
+    @property
+    def highest(self) -> int:
+        """The greatest value, 0 when empty."""
+        return max(self.counts, default=0)
+
+    @property
+    def median(self) -> int:
+        """The lower median, 0 when empty."""
+        seen = 0
+        for value in sorted(self.counts):
+            seen += self.counts[value]
+            if 2 * seen >= self.total:
+                return value
+        return 0
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a campaign did; `to_json` is the machine's form."""
+
+    system: str = "arena"
+    jobs: int = 1
+    first: int = 0
+    schedules: int = 0
+    seconds: float = 0.0
+    steps: Histogram = field(default_factory=Histogram)
+    step_total: int = 0
+    crowded_steps: int = 0
+    busy_steps: int = 0
+    verdicts: dict[str, int] = field(default_factory=dict)
+    models: dict[str, int] = field(default_factory=dict)
+    reach: dict[str, int] = field(default_factory=dict)
+    failures: list[RunResult] = field(default_factory=list)
+    failures_by_oracle: dict[str, int] = field(default_factory=dict)
+    rechecked: int = 0
+    nondeterministic: list[int] = field(default_factory=list)
+    planned_names: tuple[str, ...] = ()
+    next_seed: int = 0
+    interrupted: bool = False
+
+    @property
+    def schedules_per_s(self) -> float:
+        """Schedules a second of wall time, all jobs together."""
+        return self.schedules / self.seconds if self.seconds else 0.0
+
+    @property
+    def steps_per_s(self) -> float:
+        """World steps a second of wall time."""
+        return self.step_total / self.seconds if self.seconds else 0.0
+
+    @property
+    def crowded_share(self) -> float:
+        """Share of steps above 90% occupancy."""
+        return self.crowded_steps / self.step_total if self.step_total else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Share of steps with three or more forwards in flight."""
+        return self.busy_steps / self.step_total if self.step_total else 0.0
+
+    @property
+    def planned(self) -> dict[str, int]:
+        """How often each planned situation was reached."""
+        return {name: self.reach.get(name, 0) for name in self.planned_names}
+
+    def add(self, result: RunResult) -> None:
+        """Take one result."""
+        self.schedules += 1
+        self.steps.add(result.steps)
+        self.step_total += result.steps
+        self.crowded_steps += result.crowded_steps
+        self.busy_steps += result.busy_steps
+        self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
+        self.models[result.model] = self.models.get(result.model, 0) + 1
+        for name, count in result.reach.items():
+            self.reach[name] = self.reach.get(name, 0) + count
+        if result.verdict != "pass":
+            oracle = result.violations[0].oracle if result.violations else result.verdict
+            self.failures_by_oracle[oracle] = self.failures_by_oracle.get(oracle, 0) + 1
+            if len(self.failures) < FAILURES_KEPT_MAX:
+                self.failures.append(result)
+
+    def exit_code(self) -> int:
+        """The code of a finished campaign."""
+        if self.nondeterministic:
+            return EXIT_NONDETERMINISM
+        if any(name in self.verdicts for name in ("violation", "crash")):
+            return EXIT_RULE
+        if "stuck" in self.verdicts:
+            return EXIT_LIVENESS
+        if self.interrupted:
+            return EXIT_INTERRUPTED
+        if not self.schedules:
+            return EXIT_NOTHING
+        if self.schedules >= VACUITY_SCHEDULES and not all(self.planned.values()):
+            return EXIT_VACUITY
+        return EXIT_PASS
+
+    def to_json(self) -> dict[str, object]:
+        """Plain, versioned."""
+        return {
+            "version": 1,
+            "system": self.system,
+            "jobs": self.jobs,
+            "first_seed": self.first,
+            "next_seed": self.next_seed,
+            "schedules": self.schedules,
+            "seconds": round(self.seconds, 3),
+            "schedules_per_second": round(self.schedules_per_s, 2),
+            "steps_per_second": round(self.steps_per_s, 1),
+            "steps": {
+                "total": self.step_total,
+                "min": self.steps.lowest,
+                "median": self.steps.median,
+                "max": self.steps.highest,
+            },
+            "share_above_90_percent": round(self.crowded_share, 4),
+            "share_three_forwards": round(self.busy_share, 4),
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "models": dict(sorted(self.models.items())),
+            "reach": dict(sorted(self.reach.items())),
+            "planned": dict(sorted(self.planned.items())),
+            "rechecked": self.rechecked,
+            "nondeterministic_seeds": self.nondeterministic,
+            "failures": [
+                {
+                    "seed": failure.seed,
+                    "model": failure.model,
+                    "verdict": failure.verdict,
+                    "step": failure.steps,
+                    "violations": [violation.to_json() for violation in failure.violations],
+                    "crash": failure.crash,
+                }
+                for failure in self.failures
+            ],
+            "interrupted": self.interrupted,
+            "exit_code": self.exit_code(),
+        }
+
+
+OnResult = Callable[[Summary, RunResult | None], None]
+"""Called after each result, and with None now and then so that a progress line can move."""
+
+Task = tuple[int, int, bool]
+"""Seeds [first, last), and whether this is the second run of them."""
+
+
+class _Worker:
+    __slots__ = ("at", "connection", "process", "task")
+
+    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self.process = process
+        self.connection = connection
+        self.task: Task | None = None
+        self.at = 0
+
+
+class Campaign:
+    """Runs a plan. `run` returns the summary; results go to `on_result` as they come."""
+
+    def __init__(self, plan: Plan, *, planned: tuple[str, ...] = ()) -> None:
+        self.plan = plan
+        jobs = plan.jobs or os.cpu_count() or 1
+        if plan.last is not None:
+            jobs = max(1, min(jobs, math.ceil((plan.last - plan.first) / CHUNK_SEEDS)))
+        self.jobs = jobs
+        self.summary = Summary(
+            plan.system, jobs, plan.first, planned_names=planned, next_seed=plan.first
+        )
+        self._tasks: deque[Task] = deque()
+        self._digests: dict[int, str] = {}
+        self._workers: list[_Worker] = []
+        self._hash_seed = 1
+        self._chunk = CHUNK_SEEDS
+
+    def run(self, on_result: OnResult | None = None) -> Summary:
+        """Run until the seeds, the budget or the patience of the user end; or at a failure."""
+        started = time.monotonic()
+        summary = self.summary
+        try:
+            for _ in range(self.jobs):
+                self._start()
+            for result in self._results(started):
+                summary.seconds = time.monotonic() - started
+                if result is not None:
+                    self._take(result)
+                if on_result is not None:
+                    on_result(summary, result[0] if result is not None else None)
+                if not self.plan.keep_going and (summary.failures or summary.nondeterministic):
+                    break
+        except KeyboardInterrupt:
+            summary.interrupted = True
+        finally:
+            summary.seconds = time.monotonic() - started
+            self._stop()
+        summary.next_seed = self._resume_seed()
+        return summary
+
+    def _take(self, pair: tuple[RunResult, bool]) -> None:
+        result, second = pair
+        summary = self.summary
+        if second:
+            summary.rechecked += 1
+            if self._digests.pop(result.seed) != result.digest:
+                summary.nondeterministic.append(result.seed)
+            return
+        summary.add(result)
+        due = self.plan.recheck and result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
+        if due:
+            self._digests[result.seed] = result.digest
+            self._tasks.append((result.seed, result.seed + 1, True))
+
+    def _results(self, started: float) -> Iterator[tuple[RunResult, bool] | None]:
+        budget = self.plan.budget_s
+        while True:
+            over = budget is not None and time.monotonic() - started >= budget
+            if not over:
+                self._feed()
+            busy = [worker for worker in self._workers if worker.task is not None]
+            if not busy or over:
+                return
+            ready = wait([worker.connection for worker in busy], timeout=0.2)
+            if not ready:
+                yield None
+            for worker in busy:
+                if worker.connection in ready:
+                    found = self._receive(worker)
+                    if found is not None:
+                        yield found
+
+    def _feed(self) -> None:
+        for worker in self._workers:
+            if worker.task is not None:
+                continue
+            task = self._next_task()
+            if task is None:
+                return
+            worker.task, worker.at = task, task[0]
+            worker.connection.send(task)
+
+    def _next_task(self) -> Task | None:
+        if self._tasks:
+            return self._tasks.popleft()
+        first = self.summary.next_seed
+        last = first + self._chunk
+        if self.plan.last is not None:
+            last = min(last, self.plan.last)
+        if first >= last:
+            return None
+        self.summary.next_seed = last
+        return first, last, False
+
+    def _receive(self, worker: _Worker) -> tuple[RunResult, bool] | None:
+        task = worker.task
+        assert task is not None
+        try:
+            result: RunResult = worker.connection.recv()
+        except (EOFError, OSError):
+            return self._died(worker, task)
+        worker.at = result.seed + 1
+        if worker.at >= task[1]:
+            worker.task = None
+        return result, task[2]
+
+    def _died(self, worker: _Worker, task: Task) -> tuple[RunResult, bool]:
+        """The process ended in the middle of seed `worker.at`: a crash of that seed, and of no other."""
+        worker.process.join()
+        self._workers.remove(worker)
+        seed = worker.at
+        if seed + 1 < task[1]:
+            self._tasks.appendleft((seed + 1, task[1], task[2]))
+        self._start()
+        message = f"the process that ran this seed ended with exit code {worker.process.exitcode}"
+        spec = self.plan.spec(seed)
+        return RunResult(
+            seed, spec.system, spec.model, "crash", 0, "", {}, 0, 0, crash=message
+        ), task[2]
+
+    def _resume_seed(self) -> int:
+        """The first seed that was handed out and has no result, or the next one."""
+        left = [task[0] for task in self._tasks if not task[2]]
+        left += [w.at for w in self._workers if w.task is not None and not w.task[2]]
+        return min(left, default=self.summary.next_seed)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        before = os.environ.get("PYTHONHASHSEED")
+        # Children read it at start: equal digests then prove that no hash order enters a decision.
+        os.environ["PYTHONHASHSEED"] = str(self._hash_seed)
+        self._hash_seed += 1
+        try:
+            process = context.Process(target=work, args=(theirs, self.plan), daemon=True)
+            process.start()
+        finally:
+            if before is None:
+                del os.environ["PYTHONHASHSEED"]
+            else:
+                os.environ["PYTHONHASHSEED"] = before
+        theirs.close()
+        self._workers.append(_Worker(process, ours))
+
+    def _stop(self) -> None:
+        for worker in self._workers:
+            worker.connection.close()
+        deadline = time.monotonic() + 2.0
+        for worker in self._workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+
+def work(connection: Connection, plan: Plan) -> None:
+    """A worker process: tasks in, results out, until the parent goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    try:
+        while True:
+            first, last, _ = connection.recv()
+            for seed in range(first, last):
+                connection.send(run_schedule(plan.spec(seed)))
+    except (EOFError, OSError):
+        return
+
+
+def run_here(plan: Plan, seed: int) -> RunResult:
+    """One schedule in this process."""
+    return run_schedule(plan.spec(seed))
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """`Summary.to_json`, typed for `json.dumps`."""
+    return dict(summary.to_json())

@@ -1,0 +1,56 @@
+"""`onearena demo`: things to watch. `onearena demo bug` shows the harness catching a real mistake."""
+
+from __future__ import annotations
+
+import click
+
+from onearena.core.errors import UsageError
+from onearena.stress.terminal import examples
+
+DEMO_SEEDS_MAX = 400
+STORIES = {
+    "free-at-once": (
+        "The toy allocator puts a freed unit straight back on its hole list and forgets who used it. "
+        "A forward on another stream may still be reading the unit when its next owner writes."
+    ),
+    "last-use-only": (
+        "The toy allocator keeps one event for each unit: the latest. With two streams at work, waiting "
+        "for the latest use says nothing about the one before."
+    ),
+    "read-fast-path": (
+        "The toy allocator records who writes a unit and not who reads it. A reader that is still running "
+        "sees the next owner's bytes."
+    ),
+}
+
+
+@click.group(epilog=examples("onearena demo bug"))
+def demo() -> None:
+    """Show the arena, or the harness, at work."""
+
+
+@demo.command(epilog=examples("onearena demo bug", "onearena demo bug --bug last-use-only"))
+@click.option("--bug", "name", default="free-at-once", metavar="NAME", help="Which mistake to plant.")
+def bug(*, name: str) -> int:
+    """Let the harness find a mistake in a small allocator, and explain it.
+
+    Exit code 1: the mistake was found (as `onearena stress` answers a broken rule).
+    """
+    from onearena.stress.report import failure_text
+    from onearena.stress.run import RunSpec, run_schedule
+    from onearena.stress.toy import BUGS
+
+    if name not in BUGS:
+        raise UsageError("--bug", name, f"give one of {', '.join(BUGS)}")
+    click.echo(STORIES[name])
+    clean = [seed for seed in range(10) if run_schedule(RunSpec(seed, "toy")).verdict != "pass"]
+    click.echo(f"First the correct toy: 10 schedules, {len(clean)} failures.")
+    for seed in range(DEMO_SEEDS_MAX):
+        result = run_schedule(RunSpec(seed, f"toy:{name}"))
+        if result.verdict == "pass":
+            continue
+        click.echo(f"Then the same schedules with the mistake: caught in schedule {seed + 1}.\n")
+        click.echo(failure_text(result))
+        return 1
+    click.echo(f"not caught in {DEMO_SEEDS_MAX} schedules: this is a failure of the harness")
+    return 0
