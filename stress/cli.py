@@ -44,10 +44,12 @@ class LazyCommand:
 
 COMMANDS: dict[str, LazyCommand] = {
     "bench": LazyCommand(
-        "onearena.stress.bench", "bench", "Measure the allocator's calls at several pool sizes."
+        "onearena.stress.bench",
+        "bench",
+        "Measure allocate, free and move bookkeeping through the public methods.",
     ),
     "demo": LazyCommand(
-        "onearena.stress.demo_cli", "demo", "Run a small arena to scrape and to watch."
+        "onearena.stress.demo_cli", "demo", "Show the arena, or the harness, at work."
     ),
     "doctor": LazyCommand(
         "onearena.stress.doctor", "doctor", "Say what this machine has, and what is missing."
@@ -62,7 +64,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "onearena.stress.price_cli", "price", "Price requests in units of every sub-pool."
     ),
     "replay": LazyCommand(
-        "onearena.stress.replay_cli", "replay", "Replay a recorded schedule, step by step."
+        "onearena.stress.replay_cli",
+        "replay",
+        "Replay a recorded schedule and print the same failure.",
     ),
     "stress": LazyCommand(
         "onearena.stress.stress_cli", "stress", "Run seeded schedules against the lifecycle rules."

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -80,13 +79,15 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("onearena 0.")
 
 
-def test_help_is_fast():
-    # The best of several: the machine may be busy with other things, the code cannot be.
+def test_help_takes_less_than_300_ms_of_processor_time():
+    # Processor time, and the best of several: the machine may be busy with other things.
     seconds = []
-    for _ in range(7):
-        start = time.perf_counter()
-        assert _run("--help").returncode == 0
-        seconds.append(time.perf_counter() - start)
+    for _ in range(5):
+        child = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
     assert min(seconds) < 0.3
 
 
