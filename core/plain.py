@@ -199,8 +199,8 @@ def integer(value: object, *, field: str, minimum: int, maximum: int) -> int:
 _BYTE_UNITS = {
     "": 1,
     "b": 1,
-    **{f"{letter}b": 10 ** (3 * power) for power, letter in enumerate("kmgtp", start=1)},
-    **{f"{letter}ib": 2 ** (10 * power) for power, letter in enumerate("kmgtp", start=1)},
+    **{f"{letter}b": 10 ** (3 * power) for power, letter in enumerate("kmgtpe", start=1)},
+    **{f"{letter}ib": 2 ** (10 * power) for power, letter in enumerate("kmgtpe", start=1)},
 }
 _NUMBER = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,9}))?")
 _SIZE = re.compile(r"([0-9.]{1,32})\s{0,4}([A-Za-z]{0,3})")

@@ -233,7 +233,7 @@ def _show_fits(plan: StoragePlan, mix: Sequence[RequestClass], console: Console)
     else:
         note = f"the model's context of {context:,} fits"
         if largest < context:
-            note = f"the model's context is {context:,}: longer requests are clipped"
+            note = f"of the model's {context:,}; longer ones are clipped"
         console.print(f"  largest request: {largest:,} tokens ({note})")
     if not mix:
         return
