@@ -32,6 +32,8 @@ from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.choices import Choices, Divergence, StepRecord
 from onearena.stress.drain import Stuck, drain
 from onearena.stress.oracles.base import Violation
+from onearena.stress.oracles.conservation import ConservationOracle
+from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
 from onearena.stress.strategies.base import STRATEGIES
@@ -141,8 +143,13 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
 
     for feed in feeds:
         device.trace.subscribe(watch(feed), ORDER_RECORDS)
-    judge_call = watch(call_oracles.feed)
-    sut = LoggedSut(inner, judge_call)
+    shape = GeometryOracle(inner.plan, frontiers_retreat=inner.capabilities.moves)
+    sums = ConservationOracle()
+
+    def judge(call: object) -> tuple[Violation, ...]:
+        return call_oracles.feed(call) + shape.feed(call) + sums.feed(call)
+
+    sut = LoggedSut(inner, watch(judge))
     options = draw_options(choices, inner.plan, inner.capabilities, steps=spec.steps)
     strategy = STRATEGIES[options.strategy](choices)
     world = World(sut, device, choices, options, strategy)
