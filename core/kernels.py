@@ -92,6 +92,7 @@ from onearena.core.words import (
     ID_GENERATION_LAST,
     ID_GENERATION_SHIFT,
     ID_INDEX_MASK,
+    ID_OWNER_MASK,
     ID_REFERENCES_MASK,
     LIVE,
     MARK_SOURCE,
@@ -105,6 +106,7 @@ from onearena.core.words import (
     OK,
     PENDING,
     PINNED,
+    PLACED_FLOATING,
     PLACED_HIGH,
     PLACED_LOW,
     QUARANTINED,
@@ -710,39 +712,15 @@ def free(words, ids, out):
     2 * len(ids) on the counts and the retreat log (FREE_*).
     """
     n = ids.size
-    for k in range(n):
-        vid = ids[k]
-        code = check_id(words, vid)
-        if code != OK:
-            if code == NEVER_ALLOCATED and _dropped_here(ids, k):
-                code = DOUBLE_FREE
-            for j in range(k):
-                words[_id_word_at(words, ids[j])] += 1
-            return _refuse(words, code, k, vid)
-        # Counted down at once, so a repeated id is refused only when references run out.
-        words[_id_word_at(words, vid)] -= 1
+    code, k = _drop_references(words, ids)
+    if code != OK:
+        return _refuse(words, code, k, ids[k])
     _begin(words)
     released = 0
     pending = 0
-    for k in range(n):
-        vid = ids[k]
-        at = _id_word_at(words, vid)
-        word = words[at]
-        if word & ID_REFERENCES_MASK != 0 or word >> ID_GENERATION_SHIFT != (
-            vid >> ID_GENERATION_SHIFT
-        ):
-            continue
-        head = header((vid >> ID_BAND_SHIFT) & ID_BAND_MASK)
-        index = vid & ID_INDEX_MASK
-        unit = words[words[head + B_V2P] + index]
-        if unit == 0:
-            # A repeat of a retired index: its generation cannot move on.
-            continue
-        _unbind(words, head, index, at, word)
-        pending += _release(words, head, unit)
-        out[released] = vid
-        out[n + released] = unit
-        released += 1
+    k = 0
+    while k < n:
+        k, released, pending = _free_run(words, ids, k, out, released, pending)
     _retreat_touched(words)
     retreats = words[A_RETREATS]
     out[2 * n + FREE_RELEASED] = released
@@ -755,50 +733,154 @@ def free(words, ids, out):
 
 
 @_kernel
+def _drop_references(words, ids):
+    """Count down every id, or none; answers (OK, len) or (code, offending position).
+
+    Counted down at once, so a repeated id is refused only when its references run out.
+    """
+    owner = -1
+    table = 0
+    fresh = 0
+    for k in range(ids.size):
+        vid = ids[k]
+        index = vid & ID_INDEX_MASK
+        if vid & ID_OWNER_MASK != owner:
+            code = check_id(words, vid)
+            if code == OK:
+                owner = vid & ID_OWNER_MASK
+                head = header((vid >> ID_BAND_SHIFT) & ID_BAND_MASK)
+                table = words[head + B_ID_WORD]
+                fresh = words[head + B_FRESH]
+        if vid & ID_OWNER_MASK == owner and 0 < index < fresh:
+            word = words[table + index]
+            if word >> ID_GENERATION_SHIFT == vid >> ID_GENERATION_SHIFT and (
+                word & ID_REFERENCES_MASK != 0
+            ):
+                words[table + index] = word - 1
+                continue
+        code = check_id(words, vid)
+        if code == NEVER_ALLOCATED and _dropped_here(ids, k):
+            code = DOUBLE_FREE
+        for j in range(k):
+            words[_id_word_at(words, ids[j])] += 1
+        return code, k
+    return OK, ids.size
+
+
+@_kernel
+def _free_run(words, ids, start, out, released, pending):
+    """Release what `ids` from `start` on lost, as far as they belong to one band.
+
+    Header words and bitmap blocks are kept in locals over the run: 64 neighbours cost one
+    update of each bitmap. Answers (next position, released, pending).
+    """
+    n = ids.size
+    owner = ids[start] & ID_OWNER_MASK
+    head = header((ids[start] >> ID_BAND_SHIFT) & ID_BAND_MASK)
+    id_words = words[head + B_ID_WORD]
+    v2p = words[head + B_V2P]
+    p2v = words[head + B_P2V]
+    unit_words = words[head + B_UNIT_WORD]
+    first = words[head + B_FIRST]
+    slots = words[head + B_IDS]
+    ring = words[head + B_RING]
+    tail = words[head + B_RING_HEAD] + words[head + B_RING_COUNT]
+    tail = tail - slots if tail >= slots else tail
+    queued = 0
+    holes = 0
+    waiting = 0
+    block = 0
+    mask = 0
+    k = start
+    while k < n and ids[k] & ID_OWNER_MASK == owner:
+        vid = ids[k]
+        k += 1
+        index = vid & ID_INDEX_MASK
+        word = words[id_words + index]
+        unit = words[v2p + index]
+        if word != (vid >> ID_GENERATION_SHIFT) << ID_GENERATION_SHIFT or unit == 0:
+            # References are left, or this is a repeat of an id that was released just now.
+            continue
+        words[v2p + index] = 0
+        words[p2v + unit] = 0
+        if word >> ID_GENERATION_SHIFT == ID_GENERATION_LAST:
+            words[head + B_RETIRED] += 1
+        else:
+            words[id_words + index] = word + (1 << ID_GENERATION_SHIFT)
+            words[ring + tail] = index
+            tail = tail + 1 if tail + 1 < slots else 0
+            queued += 1
+        out[released] = vid
+        out[n + released] = unit
+        released += 1
+        word = words[unit_words + unit]
+        bit = unit - first
+        if word & (UNIT_PINNED | UNIT_QUARANTINED) or word >> UNIT_TRANSFERS_SHIFT != 0:
+            if _keep_waiting(words, head, unit, bit, word):
+                waiting += 1
+                continue
+        words[unit_words + unit] = HOLE
+        holes += 1
+        if bit >> 6 != block:
+            _holes_in_block(words, head, block, mask)
+            block = bit >> 6
+            mask = 0
+        mask |= 1 << (bit & 63)
+    _holes_in_block(words, head, block, mask)
+    words[head + B_RING_COUNT] += queued
+    words[head + B_LIVE] -= holes + waiting
+    words[head + B_PENDING] += waiting
+    words[head + B_HOLE] += holes
+    if holes > 0:
+        words[head + B_TOUCHED] = 1
+    return k, released, pending + waiting
+
+
+@_kernel
+def _keep_waiting(words, head, unit, bit, word):
+    """A freed unit that is pinned or blocked: drop the pin; PENDING (True) while blocked."""
+    levels = words[head + B_LEVELS]
+    if word & UNIT_PINNED:
+        words[head + B_PINNED] -= 1
+        word &= ~UNIT_PINNED
+        map_clear(words, head + B_FIXED_MAP, levels, bit)
+    if not _blocked(word):
+        return False
+    if word & UNIT_QUARANTINED:
+        words[head + B_QUARANTINED_FREED] += 1
+    elif (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0:
+        words[head + B_FREED_FIXED] += 1
+    words[words[head + B_UNIT_WORD] + unit] = (word & ~UNIT_STATE_MASK) | PENDING
+    map_set(words, head + B_RELEASED_MAP, levels, bit)
+    _note_fixed(words, head, unit)
+    return True
+
+
+@_kernel
+def _holes_in_block(words, head, block, mask):
+    """Units `mask` of 64-unit block `block` become holes in both bitmaps."""
+    if mask == 0:
+        return
+    levels = words[head + B_LEVELS]
+    here = words[head + B_HOLE_MAP] + block
+    before = words[here]
+    words[here] = before | mask
+    if before == 0:
+        _set_above(words, head + B_HOLE_MAP, levels, block)
+    here = words[head + B_OCCUPIED_MAP] + block
+    after = words[here] & ~mask
+    words[here] = after
+    if after == 0:
+        _clear_above(words, head + B_OCCUPIED_MAP, levels, block)
+
+
+@_kernel
 def _dropped_here(ids, k):
     """Whether an earlier position of this call holds the same id. Only on the error path."""
     for j in range(k):
         if ids[j] == ids[k]:
             return True
     return False
-
-
-@_kernel
-def _unbind(words, head, index, at, word):
-    """Retire this generation of an id and queue its index; the last one retires the index."""
-    words[words[head + B_V2P] + index] = 0
-    if word >> ID_GENERATION_SHIFT == ID_GENERATION_LAST:
-        words[head + B_RETIRED] += 1
-        return
-    words[at] = ((word >> ID_GENERATION_SHIFT) + 1) << ID_GENERATION_SHIFT
-    ids = words[head + B_IDS]
-    slot = words[head + B_RING_HEAD] + words[head + B_RING_COUNT]
-    words[words[head + B_RING] + (slot - ids if slot >= ids else slot)] = index
-    words[head + B_RING_COUNT] += 1
-
-
-@_kernel
-def _release(words, head, unit):
-    """LIVE to PENDING (answers 1) or HOLE (answers 0)."""
-    words[words[head + B_P2V] + unit] = 0
-    at = words[head + B_UNIT_WORD] + unit
-    word = words[at]
-    words[head + B_LIVE] -= 1
-    if word & UNIT_PINNED:
-        words[head + B_PINNED] -= 1
-        word &= ~UNIT_PINNED
-    if _blocked(word):
-        if word & UNIT_QUARANTINED:
-            words[head + B_QUARANTINED_FREED] += 1
-        elif (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0:
-            words[head + B_FREED_FIXED] += 1
-        words[at] = (word & ~UNIT_STATE_MASK) | PENDING
-        words[head + B_PENDING] += 1
-        map_set(words, head + B_RELEASED_MAP, words[head + B_LEVELS], unit - words[head + B_FIRST])
-        _note_fixed(words, head, unit)
-        return 1
-    _make_hole(words, head, unit)
-    return 0
 
 
 @_kernel
@@ -1351,3 +1433,955 @@ def ledger_merge(last, unit, words):
     for column in range(words.shape[0]):
         if words[column] >> 3 > last[unit, column] >> 3:
             last[unit, column] = words[column]
+
+
+# --- fit: one sweep over the bands (`onearena.core.fit` says why it decides) --------------------
+
+FIT_BLOCKED, FIT_INFEASIBLE = 3, 4
+"""Answers of `fit_query` beyond the rungs 0, 1, 2."""
+HOLD_FIXED, HOLD_FLOATS, HOLD_ALL = 2, 1, 0
+"""Which units have to stay inside, by rung: fixed ones, floating bands' too, all."""
+
+
+@_kernel
+def _handed_out(words, head):
+    return words[head + B_LIVE] + words[head + B_QUARANTINED_FREED]
+
+
+@_kernel
+def _handed_out_word(word):
+    """Whether the unit counts as handed out: LIVE, or quarantined in whatever state."""
+    state = word & UNIT_STATE_MASK
+    return state == LIVE or (state > LIVE and word & UNIT_QUARANTINED != 0)
+
+
+@_kernel
+def _stays_word(word):
+    """Whether the unit has to stay in its band when all units stay: not one that may settle."""
+    return _handed_out_word(word) or (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0
+
+
+@_kernel
+def _pack_step(words, head, cursor, need, lowest, highest):
+    """Lowest end address of a band above `cursor` with `need` cells and the units `lowest` to
+    `highest` inside (`lowest` < 0: none); -1 if it has no such place.
+    """
+    if need == 0:
+        return cursor
+    if words[head + B_PLACEMENT] == PLACED_HIGH:
+        end = words[head + B_FIRST] + words[head + B_CAPACITY]
+        low = end - need
+        if lowest >= 0:
+            low = min(low, lowest)
+        return words[A_BYTES] if start_address(words, head, low) >= cursor else -1
+    low = first_at_or_after(words, head, cursor)
+    if 0 <= lowest < low:
+        return -1
+    return start_address(words, head, max(low + need, highest + 1))
+
+
+@_kernel
+def _held_range(words, head, hold):
+    """(lowest, highest) unit that has to stay inside the band; (-1, -1): none."""
+    low = words[head + B_LOW]
+    high = words[head + B_HIGH]
+    if low == high:
+        return -1, -1
+    first = words[head + B_FIRST]
+    levels = words[head + B_LEVELS]
+    floats = words[head + B_PLACEMENT] == PLACED_FLOATING
+    at = head + B_FIXED_MAP
+    if hold == HOLD_ALL or (hold == HOLD_FLOATS and floats):
+        at = head + B_OCCUPIED_MAP
+    lowest = map_first(words, at, levels, low - first)
+    if lowest < 0:
+        return -1, -1
+    highest = map_last(words, at, levels, high - 1 - first)
+    if at == head + B_OCCUPIED_MAP:
+        # Outermost units that may settle hold nothing. O(such units).
+        table = words[head + B_UNIT_WORD] + first
+        while lowest >= 0 and not _stays_word(words[table + lowest]):
+            lowest = map_first(words, at, levels, lowest + 1)
+        if lowest < 0:
+            return -1, -1
+        while not _stays_word(words[table + highest]):
+            highest = map_last(words, at, levels, highest - 1)
+    return first + lowest, first + highest
+
+
+@_kernel
+def fit_packs(words, demand, times, hold):
+    """Whether `times * demand` has a layout in which the units that `hold` names stay inside."""
+    cursor = 0
+    for band in range(words[A_BANDS]):
+        head = header(band)
+        need = _handed_out(words, head) + words[head + B_FREED_FIXED] + times * demand[band]
+        lowest, highest = _held_range(words, head, hold)
+        cursor = _pack_step(words, head, cursor, need, lowest, highest)
+        if cursor < 0:
+            return False
+    return cursor <= words[A_BYTES]
+
+
+@_kernel
+def _packs_occupied(words, demand):
+    """A cheap test that proves rung 0: all stay, unsettled ones as well. O(bands * levels)."""
+    cursor = 0
+    for band in range(words[A_BANDS]):
+        head = header(band)
+        need = _handed_out(words, head) + words[head + B_FREED_FIXED] + demand[band]
+        low = words[head + B_LOW]
+        high = words[head + B_HIGH]
+        if low == high:
+            low = -1
+            high = 0
+        # Frontiers stand at occupied units: every call that changes units retreats them.
+        cursor = _pack_step(words, head, cursor, need, low, high - 1)
+        if cursor < 0:
+            return False
+    return cursor <= words[A_BYTES]
+
+
+@_kernel
+def fit_missing(words, demand, times, last):
+    """Bytes by which `times * demand` of the bands up to `last` does not fit if all may move."""
+    cursor = 0
+    bands = words[A_BANDS]
+    for band in range(bands):
+        head = header(band)
+        count = _handed_out(words, head) + (times * demand[band] if band <= last else 0)
+        if count == 0:
+            continue
+        placement = words[head + B_PLACEMENT]
+        if placement == PLACED_HIGH:
+            return max(0, cursor + count * words[head + B_UNIT_BYTES] - words[A_BYTES])
+        start = cursor
+        if placement == PLACED_FLOATING:
+            unit = -((words[head + B_ORIGIN] - cursor) // words[head + B_UNIT_BYTES])
+            start = start_address(words, head, unit)
+        cursor = start + count * words[head + B_UNIT_BYTES]
+    return max(0, cursor - words[A_BYTES])
+
+
+@_kernel
+def fit_query(words, demand, out):
+    """The answer for one demand: rung 0, 1, 2, FIT_BLOCKED, or FIT_INFEASIBLE.
+
+    Of an infeasible one, `out` gets the binding band and the missing bytes. Reads only `words`
+    and `demand`. O(bands * levels), plus the unsettled units at outer edges if rung 0 is not
+    obvious, plus O(bands^2) if infeasible.
+    """
+    if _packs_occupied(words, demand):
+        return 0
+    bands = words[A_BANDS]
+    missing = fit_missing(words, demand, 1, bands - 1)
+    if missing > 0:
+        out[1] = missing
+        for band in range(bands):
+            if demand[band] > 0 and fit_missing(words, demand, 1, band) > 0:
+                out[0] = band
+                break
+        return FIT_INFEASIBLE
+    if not fit_packs(words, demand, 1, HOLD_FIXED):
+        return FIT_BLOCKED
+    if fit_packs(words, demand, 1, HOLD_ALL):
+        return 0
+    return 1 if fit_packs(words, demand, 1, HOLD_FLOATS) else 2
+
+
+@_kernel
+def fit_more(words, band, honour_fixed):
+    """How many more units of `band` fit while the others keep their counts. O(bands * levels)."""
+    below = 0
+    for other in range(band):
+        head = header(other)
+        need = _handed_out(words, head)
+        lowest, highest = -1, -1
+        if honour_fixed:
+            need += words[head + B_FREED_FIXED]
+            lowest, highest = _held_range(words, head, HOLD_FIXED)
+        below = _pack_step(words, head, below, need, lowest, highest)
+    above = words[A_BYTES]
+    for other in range(words[A_BANDS] - 1, band, -1):
+        head = header(other)
+        need = _handed_out(words, head)
+        lowest = -1
+        if honour_fixed:
+            need += words[head + B_FREED_FIXED]
+            lowest, highest = _held_range(words, head, HOLD_FIXED)
+        if need > 0:
+            low = last_ending_by(words, head, above) - need
+            above = start_address(words, head, min(low, lowest) if lowest >= 0 else low)
+    head = header(band)
+    need = _handed_out(words, head)
+    if honour_fixed:
+        need += words[head + B_FREED_FIXED]
+    low = first_at_or_after(words, head, below)
+    return max(0, last_ending_by(words, head, above) - low - need)
+
+
+@_kernel
+def fit_multiple(words, demand, honour_fixed, most):
+    """The largest k <= `most` such that k times `demand` fits. O(bands * levels * log most)."""
+    low = 0
+    high = most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if honour_fixed:
+            fits = fit_packs(words, demand, middle, HOLD_FIXED)
+        else:
+            fits = fit_missing(words, demand, middle, words[A_BANDS] - 1) == 0
+        if fits:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@_kernel
+def count_fixed(words):
+    """How many units are fixed. O(such units + bands)."""
+    count = 0
+    for band in range(words[A_BANDS]):
+        head = header(band)
+        bit = map_first(words, head + B_FIXED_MAP, words[head + B_LEVELS], 0)
+        while bit >= 0:
+            count += 1
+            bit = map_first(words, head + B_FIXED_MAP, words[head + B_LEVELS], bit + 1)
+    return count
+
+
+@_kernel
+def _reason(word):
+    """Why a fixed unit is fixed: 0 quarantined, 1 transfer, 2 pinned."""
+    if word & UNIT_QUARANTINED:
+        return 0
+    return 1 if (word >> UNIT_TRANSFERS_SHIFT) & UNIT_TRANSFERS_MASK != 0 else 2
+
+
+@_kernel
+def fit_blockers(words, demand, spans, out):
+    """The blockers of a blocked demand as rows (band, unit, reason) of `out`; answers how many.
+
+    `spans` is scratch, 3 words a band: need, lowest and highest unit held. Fixed units are held
+    one by one; one that makes the demand stop fitting is a blocker and not held.
+    O(fixed units * bands).
+    """
+    bands = words[A_BANDS]
+    for band in range(bands):
+        spans[band, 0] = _handed_out(words, header(band)) + demand[band]
+        spans[band, 1] = -1
+        spans[band, 2] = -1
+    found = 0
+    for reason in range(3):
+        for band in range(bands):
+            head = header(band)
+            first = words[head + B_FIRST]
+            levels = words[head + B_LEVELS]
+            bit = map_first(words, head + B_FIXED_MAP, levels, 0)
+            while bit >= 0:
+                unit = first + bit
+                word = words[words[head + B_UNIT_WORD] + unit]
+                bit = map_first(words, head + B_FIXED_MAP, levels, bit + 1)
+                if _reason(word) != reason:
+                    continue
+                need, lowest, highest = spans[band, 0], spans[band, 1], spans[band, 2]
+                if not _handed_out_word(word):
+                    spans[band, 0] = need + 1
+                spans[band, 1] = unit if lowest < 0 else min(lowest, unit)
+                spans[band, 2] = max(highest, unit)
+                cursor = 0
+                for other in range(bands):
+                    cursor = _pack_step(
+                        words, header(other), cursor,
+                        spans[other, 0], spans[other, 1], spans[other, 2],
+                    )  # fmt: skip
+                    if cursor < 0:
+                        break
+                if cursor < 0 or cursor > words[A_BYTES]:
+                    spans[band, 0], spans[band, 1], spans[band, 2] = need, lowest, highest
+                    out[found, 0], out[found, 1], out[found, 2] = band, unit, reason
+                    found += 1
+    return found
+
+
+# --- relayout: the cheapest choice of intervals (`onearena.core.relayout` says what it costs) ----
+
+S_END, S_BYTES, S_WAITS, S_HOLES, S_ADDRESS, S_BEFORE, S_LOW, S_HIGH = 0, 1, 2, 3, 4, 5, 6, 7
+"""Columns of a search state: the end address so far, its cost, the state before, the interval."""
+STATE_WORDS = 8
+
+
+@_kernel
+def _core_range(words, head):
+    """Frontiers drawn in to the outermost units that are no holes; (0, 0): a float without any."""
+    low = words[head + B_LOW]
+    high = words[head + B_HIGH]
+    placement = words[head + B_PLACEMENT]
+    first = words[head + B_FIRST]
+    last = -1
+    if low < high:
+        last = map_last(words, head + B_OCCUPIED_MAP, words[head + B_LEVELS], high - 1 - first)
+    if last < 0:
+        if placement == PLACED_LOW:
+            return first, first
+        if placement == PLACED_HIGH:
+            return first + words[head + B_CAPACITY], first + words[head + B_CAPACITY]
+        return 0, 0
+    if placement != PLACED_LOW:
+        low = first + map_first(
+            words, head + B_OCCUPIED_MAP, words[head + B_LEVELS], low - first
+        )
+    if placement != PLACED_HIGH:
+        high = first + last + 1
+    return low, high
+
+
+@_kernel
+def _unsettled_units(words, head):
+    """PENDING and VACATED units that may settle: neither under a transfer nor quarantined."""
+    return (
+        words[head + B_PENDING]
+        + words[head + B_VACATED]
+        - words[head + B_FREED_FIXED]
+        - words[head + B_QUARANTINED_FREED]
+    )
+
+
+@_kernel
+def plan_reach(words, demand):
+    """How far any edge may have to retreat: the demand's bytes and one unit of every band."""
+    reach = 0
+    for band in range(words[A_BANDS]):
+        reach += (demand[band] + 1) * words[header(band) + B_UNIT_BYTES]
+    return reach
+
+
+@_kernel
+def _window(words, head, edge, reach):
+    """Edges within `reach` bytes of `edge`, on the band's grid."""
+    steps = reach // words[head + B_UNIT_BYTES] + 1
+    first = words[head + B_FIRST]
+    return max(first, edge - steps), min(first + words[head + B_CAPACITY], edge + steps)
+
+
+@_kernel
+def _scan_low(words, head, core_low, core_high, stays, at, to, live, unsettled):
+    """For each low edge in [at, to]: units below it that move, and that are unsettled.
+
+    Answers the highest edge that leaves no unit outside that has to stay. O(to - at).
+    """
+    table = words[head + B_UNIT_WORD]
+    moving = 0
+    settling = 0
+    for edge in range(at, to + 1):
+        unit = edge - 1
+        if core_low <= unit < core_high:
+            word = words[table + unit]
+            if word & UNIT_STATE_MASK >= LIVE:
+                if _fixed_word(word) or (stays and _handed_out_word(word)):
+                    return unit
+                if word & UNIT_STATE_MASK == LIVE:
+                    moving += 1
+                else:
+                    settling += 1
+        live[edge - at] = moving
+        unsettled[edge - at] = settling
+    return to
+
+
+@_kernel
+def _scan_high(words, head, core_low, core_high, stays, at, to, live, unsettled):
+    """For each high edge in [at, to], downwards: units at or above it. Answers the lowest edge
+    that leaves no unit outside that has to stay. O(to - at).
+    """
+    table = words[head + B_UNIT_WORD]
+    moving = 0
+    settling = 0
+    for edge in range(to, at - 1, -1):
+        if core_low <= edge < core_high:
+            word = words[table + edge]
+            if word & UNIT_STATE_MASK >= LIVE:
+                if _fixed_word(word) or (stays and _handed_out_word(word)):
+                    return edge + 1
+                if word & UNIT_STATE_MASK == LIVE:
+                    moving += 1
+                else:
+                    settling += 1
+        live[edge - at] = moving
+        unsettled[edge - at] = settling
+    return at
+
+
+@_kernel
+def _cost_less(a0, a1, a2, a3, b0, b1, b2, b3):
+    """Whether cost a comes before cost b in the order of plans of one rung."""
+    if a0 != b0:
+        return a0 < b0
+    if a1 != b1:
+        return a1 < b1
+    if a2 != b2:
+        return a2 < b2
+    return a3 < b3
+
+
+@_kernel
+def _push_state(states, begin, count, end, c0, c1, c2, c3, before, low, high):
+    """Append a state unless one that reaches no further costs no more. Ends come ascending."""
+    if count > begin:
+        top = count - 1
+        if not _cost_less(
+            c0, c1, c2, c3,
+            states[top, S_BYTES], states[top, S_WAITS],
+            states[top, S_HOLES], states[top, S_ADDRESS],
+        ):  # fmt: skip
+            return count
+        if states[top, S_END] == end:
+            count = top
+    states[count, S_END] = end
+    states[count, S_BYTES] = c0
+    states[count, S_WAITS] = c1
+    states[count, S_HOLES] = c2
+    states[count, S_ADDRESS] = c3
+    states[count, S_BEFORE] = before
+    states[count, S_LOW] = low
+    states[count, S_HIGH] = high
+    return count + 1
+
+
+@_kernel
+def _states_bound(words, demand, reach):
+    """(states of all levels, widest window) that a search can need."""
+    level = 1
+    total = 1
+    widest = 1
+    for band in range(words[A_BANDS]):
+        head = header(band)
+        core_low, core_high = _core_range(words, head)
+        need = _handed_out(words, head) + words[head + B_FREED_FIXED] + demand[band]
+        unsettled = _unsettled_units(words, head)
+        if need == 0 and unsettled == 0:
+            continue
+        if words[head + B_PLACEMENT] == PLACED_FLOATING and core_low == core_high:
+            total += level
+            continue
+        at, to = _window(words, head, core_low, reach)
+        widest = max(widest, to - at + 1)
+        at, to = _window(words, head, core_high, reach)
+        widest = max(widest, to - at + 1)
+        if words[head + B_PLACEMENT] == PLACED_HIGH:
+            to = at
+        level = (to - at + 1) + (level if need == 0 else 0)
+        # A band that may close is merged: its states are written twice.
+        total += 2 * level
+    return total, widest
+
+
+@_kernel
+def plan_search(words, demand, rung, intervals, cost):
+    """The layout of least cost in which only the units that `rung` lets move lie outside.
+
+    Fills `intervals` (bands x 2) and `cost` (bytes, waits, holes left, address); answers whether
+    there is one. Along the chain, a state is the address reached so far; of all states only
+    those that no other beats on both address and cost are kept. Work and memory follow
+    `plan_reach`: O(bands * reach / unit). The two working arrays are its own.
+    """
+    bands = words[A_BANDS]
+    reach = plan_reach(words, demand)
+    bound, widest = _states_bound(words, demand, reach)
+    states = np.empty((bound, STATE_WORDS), np.int64)
+    work = np.empty((6, widest), np.int64)
+    levels = np.empty((bands + 1, 2), np.int64)
+    states[0, :] = 0
+    levels[0, 0], levels[0, 1] = 0, 1
+    count = 1
+    for band in range(bands):
+        head = header(band)
+        begin, end = levels[band, 0], levels[band, 1]
+        need = _handed_out(words, head) + words[head + B_FREED_FIXED] + demand[band]
+        unsettled = _unsettled_units(words, head)
+        if need == 0 and unsettled == 0:
+            # Transparent: the states below are the states above.
+            levels[band + 1, 0], levels[band + 1, 1] = begin, end
+            continue
+        core_low, core_high = _core_range(words, head)
+        here = count
+        floats = words[head + B_PLACEMENT] == PLACED_FLOATING
+        if floats and core_low == core_high:
+            count = _search_opening(words, head, need, states, begin, end, count)
+        else:
+            stays = rung == HOLD_ALL or (rung == HOLD_FLOATS and floats)
+            count = _search_band(
+                words, head, need, unsettled, reach, stays, core_low, core_high,
+                states, begin, end, count, work,
+            )  # fmt: skip
+            if need == 0:
+                here, count = _merge_closed(
+                    words, head, unsettled, states, begin, end, here, count
+                )
+        if count == here:
+            return False
+        levels[band + 1, 0], levels[band + 1, 1] = here, count
+    # The last state of a level is the cheapest, and no band reaches beyond S.
+    at = levels[bands, 1] - 1
+    for column in range(4):
+        cost[column] = states[at, S_BYTES + column]
+    for band in range(bands - 1, -1, -1):
+        head = header(band)
+        closed = 0
+        if words[head + B_PLACEMENT] == PLACED_LOW:
+            closed = words[head + B_FIRST]
+        elif words[head + B_PLACEMENT] == PLACED_HIGH:
+            closed = words[head + B_FIRST] + words[head + B_CAPACITY]
+        intervals[band, 0] = closed
+        intervals[band, 1] = closed
+        if levels[band + 1, 0] == levels[band, 0]:
+            continue
+        if states[at, S_LOW] < states[at, S_HIGH]:
+            intervals[band, 0] = states[at, S_LOW]
+            intervals[band, 1] = states[at, S_HIGH]
+        at = states[at, S_BEFORE]
+    return True
+
+
+@_kernel
+def _search_opening(words, head, need, states, begin, end, count):
+    """A float without a unit opens just above each state: the lowest place that it allows."""
+    here = count
+    last = words[head + B_FIRST] + words[head + B_CAPACITY]
+    for before in range(begin, end):
+        low = first_at_or_after(words, head, states[before, S_END])
+        if low + need > last:
+            break
+        count = _push_state(
+            states, here, count, start_address(words, head, low + need),
+            states[before, S_BYTES], states[before, S_WAITS], states[before, S_HOLES],
+            states[before, S_ADDRESS] + start_address(words, head, low), before, low, low + need,
+        )  # fmt: skip
+    return count
+
+
+@_kernel
+def _merge_closed(words, head, unsettled, states, begin, end, here, count):
+    """Merge the states [here, count) with those in which the band closes; answers the new level."""
+    top = count
+    other = here
+    before = begin
+    while before < end or other < top:
+        # On equal ends the cheaper one first, a closing one on a tie.
+        closes = other == top
+        if not closes and before < end:
+            closes = states[before, S_END] < states[other, S_END]
+            if states[before, S_END] == states[other, S_END]:
+                closes = not _cost_less(
+                    states[other, S_BYTES], states[other, S_WAITS],
+                    states[other, S_HOLES], states[other, S_ADDRESS],
+                    states[before, S_BYTES], states[before, S_WAITS] + unsettled,
+                    states[before, S_HOLES], states[before, S_ADDRESS],
+                )  # fmt: skip
+        if closes:
+            count = _push_state(
+                states, top, count, states[before, S_END],
+                states[before, S_BYTES], states[before, S_WAITS] + unsettled,
+                states[before, S_HOLES], states[before, S_ADDRESS], before, 0, 0,
+            )  # fmt: skip
+            before += 1
+        else:
+            count = _push_state(
+                states, top, count, states[other, S_END],
+                states[other, S_BYTES], states[other, S_WAITS],
+                states[other, S_HOLES], states[other, S_ADDRESS],
+                states[other, S_BEFORE], states[other, S_LOW], states[other, S_HIGH],
+            )  # fmt: skip
+            other += 1
+    return top, count
+
+
+@_kernel
+def _search_band(
+    words, head, need, unsettled, reach, stays, core_low, core_high, states, begin, end, count, work
+):
+    """States of a band that has a place today: for each high edge, the best low edge.
+
+    With low edge l and high edge h, of `unsettled` units ub(l) lie below and ua(h) above, and
+    spare = h - l - need cells stay free. Its waits are max(ub + ua, unsettled - spare). The
+    first term is the larger one exactly for the low edges with l - ub(l) <= T(h), where
+    T(h) = h + ua(h) - unsettled - need; both sides only rise, so the low edges split into a
+    prefix (a running minimum) and a window (a queue of minima) that move on with h.
+    O(edges within reach).
+    """
+    here = count
+    unit_bytes = words[head + B_UNIT_BYTES]
+    placement = words[head + B_PLACEMENT]
+    low_at, low_to = _window(words, head, core_low, reach)
+    if placement == PLACED_LOW:
+        low_at = low_to = core_low
+    high_at, high_to = _window(words, head, core_high, reach)
+    if placement == PLACED_HIGH:
+        high_at = high_to = core_high
+    low_live, low_settle, before_of = work[0], work[1], work[2]
+    high_live, high_settle, queue = work[3], work[4], work[5]
+    low_to = _scan_low(
+        words, head, core_low, core_high, stays, low_at, low_to, low_live, low_settle
+    )
+    high_first = _scan_high(
+        words, head, core_low, core_high, stays, high_at, high_to, high_live, high_settle
+    )
+    before = begin - 1
+    for low in range(low_at, low_to + 1):
+        start = start_address(words, head, low)
+        while before + 1 < end and states[before + 1, S_END] <= start:
+            before += 1
+        before_of[low - low_at] = before if before >= begin else -1
+    size = max(need, 1)
+    prefix = low_at  # Low edges below this one are in the running minimum `best`.
+    best = -1
+    ready = low_at  # Low edges below this one have been offered to the queue.
+    queue_head = 0
+    queue_tail = 0
+    for high in range(high_first, high_to + 1):
+        above = high_settle[high - high_at]
+        turn = high + above - unsettled - need
+        while ready <= low_to and ready <= high - size:
+            if before_of[ready - low_at] >= 0:
+                while queue_tail > queue_head and _low_less(
+                    states, work, low_at, unit_bytes, ready, queue[queue_tail - 1], True
+                ):
+                    queue_tail -= 1
+                queue[queue_tail] = ready
+                queue_tail += 1
+            ready += 1
+        while prefix < ready and prefix - low_settle[prefix - low_at] <= turn:
+            if before_of[prefix - low_at] >= 0 and (
+                best < 0 or _low_less(states, work, low_at, unit_bytes, prefix, best, False)
+            ):
+                best = prefix
+            prefix += 1
+        while queue_head < queue_tail and queue[queue_head] < prefix:
+            queue_head += 1
+        for choice in range(2):
+            if choice == 0:
+                low = best
+            else:
+                low = queue[queue_head] if queue_head < queue_tail else -1
+            if low < 0:
+                continue
+            k = low - low_at
+            state = before_of[k]
+            spare = high - low - need
+            waits = max(low_settle[k] + above, unsettled - spare)
+            count = _push_state(
+                states, here, count, start_address(words, head, high),
+                states[state, S_BYTES] + (low_live[k] + high_live[high - high_at]) * unit_bytes,
+                states[state, S_WAITS] + waits,
+                states[state, S_HOLES] + spare,
+                states[state, S_ADDRESS] + start_address(words, head, low),
+                state, low, high,
+            )  # fmt: skip
+    return count
+
+
+@_kernel
+def _low_less(states, work, low_at, unit_bytes, one, two, queued):
+    """Whether low edge `one` beats `two` for any high edge: by the terms that depend on it."""
+    a = one - low_at
+    b = two - low_at
+    state_a = work[2, a]
+    state_b = work[2, b]
+    waits_a = states[state_a, S_WAITS] + (one if queued else work[1, a])
+    waits_b = states[state_b, S_WAITS] + (two if queued else work[1, b])
+    # The address of the start is unit_bytes * edge and a constant.
+    return _cost_less(
+        states[state_a, S_BYTES] + work[0, a] * unit_bytes,
+        waits_a,
+        states[state_a, S_HOLES] - one,
+        states[state_a, S_ADDRESS] + one * unit_bytes,
+        states[state_b, S_BYTES] + work[0, b] * unit_bytes,
+        waits_b,
+        states[state_b, S_HOLES] - two,
+        states[state_b, S_ADDRESS] + two * unit_bytes,
+    )
+
+
+@_kernel
+def plan_choose(words, demand, lowest, intervals, cost):
+    """Least bytes over all rungs from `lowest` on, then least rung, then least cost.
+
+    Answers the rung, or -1 if no rung has a layout. `intervals` is (2 x bands x 2): the choice
+    ends in [0]; opened floats stand in the middle of the bytes that no one takes.
+    """
+    chosen = -1
+    trial = np.empty(4, np.int64)
+    for rung in range(lowest, 3):
+        if not plan_search(words, demand, rung, intervals[1], trial):
+            continue
+        if chosen < 0 or trial[0] < cost[0]:
+            chosen = rung
+            intervals[0, :, :] = intervals[1]
+            cost[:] = trial
+        if trial[0] == 0:
+            break
+    if chosen >= 0:
+        _spread_opened(words, intervals[0])
+    return chosen
+
+
+@_kernel
+def _spread_opened(words, intervals):
+    """Floats that open share the free bytes around them evenly: see `relayout`."""
+    bands = words[A_BANDS]
+    at = 0
+    while at < bands:
+        if not _opens(words, at, intervals):
+            at += 1
+            continue
+        first = at
+        opened = 0
+        taken = 0
+        while at < bands and (
+            _opens(words, at, intervals)
+            or (
+                words[header(at) + B_PLACEMENT] == PLACED_FLOATING
+                and intervals[at, 0] == intervals[at, 1]
+            )
+        ):
+            if _opens(words, at, intervals):
+                opened += 1
+                size = intervals[at, 1] - intervals[at, 0]
+                taken += size * words[header(at) + B_UNIT_BYTES]
+            at += 1
+        below = 0
+        for band in range(first):
+            if intervals[band, 0] < intervals[band, 1]:
+                below = start_address(words, header(band), intervals[band, 1])
+        ceiling = words[A_BYTES]
+        if at < bands:
+            ceiling = start_address(words, header(at), intervals[at, 0])
+        share = (ceiling - below - taken) // (opened + 1)
+        for band in range(at - 1, first - 1, -1):
+            if _opens(words, band, intervals):
+                head = header(band)
+                size = intervals[band, 1] - intervals[band, 0]
+                low = max(intervals[band, 0], last_ending_by(words, head, ceiling - share) - size)
+                intervals[band, 0] = low
+                intervals[band, 1] = low + size
+                ceiling = start_address(words, head, low)
+
+
+@_kernel
+def _opens(words, band, intervals):
+    head = header(band)
+    if words[head + B_PLACEMENT] != PLACED_FLOATING or intervals[band, 0] == intervals[band, 1]:
+        return False
+    low, high = _core_range(words, head)
+    return low == high
+
+
+@_kernel
+def plan_shape(words, intervals, order, counts):
+    """The order of execution, and per band how many units move and how many stay unsettled
+    outside (`counts`, bands x 2). O(bands^2 + units outside).
+    """
+    bands = words[A_BANDS]
+    done = 0
+    # A band is free to go once no waiting band's old bytes meet its new ones.
+    for band in range(bands):
+        counts[band, 0] = -1
+    while done < bands:
+        before = done
+        for band in range(bands):
+            if counts[band, 0] < 0 and not _waits_for_other(words, intervals, counts, band):
+                order[done] = band
+                done += 1
+                _count_outside(words, intervals, counts, band)
+                break
+        if done == before:
+            return False
+    return True
+
+
+@_kernel
+def _waits_for_other(words, intervals, counts, band):
+    if intervals[band, 0] == intervals[band, 1]:
+        return False
+    start = start_address(words, header(band), intervals[band, 0])
+    end = start_address(words, header(band), intervals[band, 1])
+    for other in range(words[A_BANDS]):
+        head = header(other)
+        low = words[head + B_LOW]
+        high = words[head + B_HIGH]
+        if other == band or counts[other, 0] >= 0 or low == high:
+            continue
+        if start < start_address(words, head, high) and start_address(words, head, low) < end:
+            return True
+    return False
+
+
+@_kernel
+def _count_outside(words, intervals, counts, band):
+    head = header(band)
+    moving = 0
+    settling = 0
+    table = words[head + B_UNIT_WORD]
+    low, high = _core_range(words, head)
+    for side in range(2):
+        at = low if side == 0 else max(low, intervals[band, 1])
+        to = min(high, intervals[band, 0]) if side == 0 else high
+        if intervals[band, 0] == intervals[band, 1]:
+            at, to = (low, high) if side == 0 else (0, 0)
+        for unit in range(at, to):
+            word = words[table + unit]
+            if word & UNIT_STATE_MASK == LIVE:
+                moving += 1
+            elif word & UNIT_STATE_MASK > LIVE:
+                settling += 1
+    counts[band, 0] = moving
+    counts[band, 1] = settling
+
+
+@_kernel
+def _fill_outside(words, intervals, band, flat, sources, outside):
+    """Write the sources, and all units left outside, ascending; answers nothing."""
+    head = header(band)
+    table = words[head + B_UNIT_WORD]
+    low, high = _core_range(words, head)
+    for side in range(2):
+        at = low if side == 0 else max(low, intervals[band, 1])
+        to = min(high, intervals[band, 0]) if side == 0 else high
+        if intervals[band, 0] == intervals[band, 1]:
+            at, to = (low, high) if side == 0 else (0, 0)
+        for unit in range(at, to):
+            state = words[table + unit] & UNIT_STATE_MASK
+            if state == LIVE:
+                flat[sources] = unit
+                sources += 1
+            if state >= LIVE:
+                flat[outside] = unit
+                outside += 1
+
+
+@_kernel
+def _fill_cells(words, low, high, band, count, flat, at):
+    """Write `count` free cells of the interval in the order in which they are taken: holes, cells
+    beyond today's frontiers, unsettled units. O(count * levels). Answers the first unsettled.
+    """
+    head = header(band)
+    first = words[head + B_FIRST]
+    levels = words[head + B_LEVELS]
+    downward = words[head + B_PLACEMENT] == PLACED_HIGH
+    old_low = words[head + B_LOW]
+    old_high = words[head + B_HIGH]
+    inside_low = max(low, old_low)
+    inside_high = min(high, old_high)
+    done = at + count
+    for turn in range(2):
+        # Holes first; released units come last (see below).
+        if turn == 1:
+            if downward:
+                # (A high end has nothing beyond its high frontier.)
+                for unit in range(min(high, old_low) - 1, low - 1, -1):
+                    if at == done:
+                        return done
+                    flat[at] = unit
+                    at += 1
+            else:
+                for unit in range(low, min(high, old_low)):
+                    if at == done:
+                        return done
+                    flat[at] = unit
+                    at += 1
+                for unit in range(max(low, old_high), high):
+                    if at == done:
+                        return done
+                    flat[at] = unit
+                    at += 1
+        elif inside_low < inside_high:
+            at = _fill_from_map(
+                words, head, B_HOLE_MAP, levels, first, inside_low, inside_high, downward,
+                flat, at, done,
+            )  # fmt: skip
+    clean = at
+    if at < done and inside_low < inside_high:
+        _fill_from_map(
+            words, head, B_RELEASED_MAP, levels, first, inside_low, inside_high, downward,
+            flat, at, done,
+        )  # fmt: skip
+    return clean
+
+
+@_kernel
+def _fill_from_map(words, head, which, levels, first, low, high, downward, flat, at, done):
+    """Write set bits of [low, high) that are not fixed, outwards, until `done`."""
+    table = words[head + B_UNIT_WORD]
+    bit = (high - 1 if downward else low) - first
+    while at < done:
+        if downward:
+            bit = map_last(words, head + which, levels, bit) if bit >= 0 else -1
+        else:
+            bit = map_first(words, head + which, levels, bit)
+        unit = first + bit
+        if bit < 0 or unit < low or unit >= high:
+            return at
+        if not _fixed_word(words[table + unit]):
+            flat[at] = unit
+            at += 1
+        bit += -1 if downward else 1
+    return at
+
+
+@_kernel
+def plan_fill(words, demand, intervals, order, counts, flat, offsets, settles, fences):
+    """Write the units of the plan into `flat`, and its fenced ranges as rows of `fences`.
+
+    Per band at `offsets[band]`: sources, targets, grants, then all units left outside.
+    `settles[band]`: whether a copy of the band waits for a settle. Answers how many ranges.
+    """
+    found = 0
+    for position in range(words[A_BANDS]):
+        band = order[position]
+        head = header(band)
+        moved = counts[band, 0]
+        at = offsets[band]
+        low, high = intervals[band, 0], intervals[band, 1]
+        outside = at + 2 * moved + demand[band]
+        left = moved + counts[band, 1]
+        _fill_outside(words, intervals, band, flat, at, outside)
+        clean = at + moved
+        if moved + demand[band] > 0:
+            clean = _fill_cells(words, low, high, band, moved + demand[band], flat, at + moved)
+        settles[band] = clean < at + 2 * moved
+        for k in range(at + moved, at + 2 * moved):
+            if settles[band]:
+                break
+            start = start_address(words, head, flat[k])
+            end = start_address(words, head, flat[k] + 1)
+            for earlier in range(position):
+                if _meets_outside(words, order[earlier], counts, flat, offsets, demand, start, end):
+                    settles[band] = True
+                    break
+        for k in range(left):
+            start = start_address(words, head, flat[outside + k])
+            end = start_address(words, head, flat[outside + k] + 1)
+            if k > 0 and fences[found - 1, 2] == start:
+                fences[found - 1, 2] = end
+            else:
+                fences[found, 0], fences[found, 1], fences[found, 2] = band, start, end
+                found += 1
+    return found
+
+
+@_kernel
+def _meets_outside(words, band, counts, flat, offsets, demand, start, end):
+    """Whether a unit that `band` leaves outside meets the bytes [start, end). O(log units)."""
+    head = header(band)
+    at = offsets[band] + 2 * counts[band, 0] + demand[band]
+    low = at
+    high = at + counts[band, 0] + counts[band, 1]
+    top = high
+    while low < high:
+        middle = (low + high) // 2
+        if start_address(words, head, flat[middle] + 1) <= start:
+            low = middle + 1
+        else:
+            high = middle
+    return low < top and start_address(words, head, flat[low]) < end
