@@ -35,10 +35,8 @@ from onearena.core.device.interface import Space  # noqa: E402
 from onearena.stress.oracles.order import OrderOracle  # noqa: E402
 
 BLOCK_SEEDS = 250
+# A change to one of these makes earlier blocks worthless; other files only give them names.
 SOURCES = (
-    "core/device/interface.py",
-    "core/device/trace.py",
-    "core/rules.py",
     "stress/oracles/base.py",
     "stress/oracles/clocks.py",
     "stress/oracles/intervals.py",
