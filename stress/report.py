@@ -10,6 +10,8 @@ from onearena.stress.run import RunResult
 if TYPE_CHECKING:
     from onearena.stress.campaign import Summary
 
+NAMED_MAX: Final = 12
+
 RULES: Final[dict[str, str]] = {
     "1": "a free is logical at once; the bytes wait until every recorded use is over",
     "2": "a freed unit stays pending until every use that was not cancelled is over, not just the last",
@@ -47,11 +49,12 @@ def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> st
         f"at step {result.steps}: {result.verdict}"
     ]
     if result.violations:
-        first = result.violations[0]
+        # The order oracle's report names both events and the missing edge: it explains best.
+        first = min(result.violations, key=lambda violation: violation.oracle != "order")
         lines.append(first.text())
         if first.rule in RULES:
             lines.append(f"  rule {first.rule}: {RULES[first.rule]}")
-        others = [v.oracle for v in result.violations[1:] if v.oracle != first.oracle]
+        others = [v.oracle for v in result.violations if v.oracle != first.oracle]
         if others:
             lines.append(f"  also reported by: {', '.join(dict.fromkeys(others))}")
     if result.crash:
@@ -83,7 +86,8 @@ def summary_text(summary: Summary) -> str:
     ]
     missing = [name for name, count in summary.planned.items() if not count]
     if missing:
-        lines.append("never reached: " + ", ".join(missing))
+        more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+        lines.append("never reached: " + ", ".join(missing[:NAMED_MAX]) + more)
     if summary.failures:
         by = _pairs(summary.failures_by_oracle)
         lines.append(f"failures by oracle: {by}")

@@ -32,8 +32,8 @@ class Stuck(Exception):
 class StrategyLike(Protocol):
     """What the world asks of a strategy; see `stress/strategies`."""
 
-    def kind(self, kinds: Sequence[str], weights: Sequence[int]) -> int:
-        """Index of the kind of the next world step."""
+    def kind(self, kinds: Sequence[str], weights: Sequence[int], can: Callable[[int], bool]) -> int:
+        """Index of the kind of the next world step, one that `can` be taken; -1 when none can."""
 
     def device(self, steps: Sequence[Step], names: Sequence[str]) -> int:
         """Index of the next device step."""
@@ -114,10 +114,11 @@ class World:
         self.side = device.stream("side")
         self.stamp = 0
         self.running_forwards = 0
-        self._names: list[str] = []
-        self._cans: list[Can] = []
-        self._acts: list[Act] = []
-        self._weights: list[int] = []
+        self._names = ["device"]
+        self._cans: list[Can] = [self._device_can]
+        self._acts: list[Act] = [self.device_step]
+        self._weights = [options.weights["device"]]
+        self._steps: list[Step] = []
         self._faults = any(options.faults.values())
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -130,31 +131,25 @@ class World:
             self._acts.append(act)
             self._weights.append(weight)
 
+    def _device_can(self) -> bool:
+        self._steps = self.device.enabled()
+        return bool(self._steps)
+
     def step(self) -> None:
         """Take one step of the strategy's choosing."""
-        kinds: list[str] = []
-        weights: list[int] = []
-        acts: list[Act] = []
-        steps = self.device.enabled()
-        if steps:
-            kinds.append("device")
-            weights.append(self.options.weights["device"])
-        for index, can in enumerate(self._cans):
-            if can():
-                kinds.append(self._names[index])
-                weights.append(self._weights[index])
-                acts.append(self._acts[index])
-        if not kinds:
+        chosen = self.strategy.kind(self._names, self._weights, self._can)
+        if chosen < 0:
             self.begin("idle")
-            return
-        chosen = self.strategy.kind(kinds, weights)
-        if steps and chosen == 0:
-            self.device_step(steps)
-            return
-        kind = kinds[chosen]
-        self.begin(kind)
-        self.note("step." + kind)
-        acts[chosen - 1 if steps else chosen]()
+        elif not chosen:
+            self.device_step()
+        else:
+            kind = self._names[chosen]
+            self.begin(kind)
+            self.note("step." + kind)
+            self._acts[chosen]()
+
+    def _can(self, index: int) -> bool:
+        return self._cans[index]()
 
     def replay_step(self, label: str, given: dict[str, Sequence[int]] | None) -> None:
         """Take the recorded step `label`; one that is not possible now is skipped and diverges."""
@@ -181,6 +176,7 @@ class World:
         if label not in self._names or not self._cans[self._names.index(label)]():
             self.choices.diverge(label, "this step is not possible now")
             return
+        self.note("step." + label)
         self._acts[self._names.index(label)]()
 
     def begin(self, label: str, given: dict[str, Sequence[int]] | None = None) -> None:
@@ -189,8 +185,9 @@ class World:
         self.sut.step = self.taken
         self.choices.begin_step(label, given=given)
 
-    def device_step(self, steps: Sequence[Step]) -> None:
+    def device_step(self) -> None:
         """One step of the device; now and then one of its faults."""
+        steps = self._steps
         if self._faults and self.transfers:
             fault = self._drawn_fault()
             if fault is not None:

@@ -6,7 +6,9 @@ what it chose is recorded as the label of the step, so a replay needs no strateg
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final, Protocol
 
 from onearena.core.device.modeled import Step
@@ -18,12 +20,18 @@ class Strategy(Protocol):
 
     name: str
 
-    def kind(self, kinds: Sequence[str], weights: Sequence[int]) -> int:
-        """Index of the kind of the next world step; `weights` are positive."""
+    def kind(self, kinds: Sequence[str], weights: Sequence[int], can: Callable[[int], bool]) -> int:
+        """Index of the kind of the next world step, one that `can` be taken now; -1 when none can.
+
+        `kinds` and `weights` (positive) are the same lists all through a run. A guard may be costly: ask only
+        for the kinds you would take.
+        """
 
     def device(self, steps: Sequence[Step], names: Sequence[str]) -> int:
         """Index of the next device step."""
 
+
+REJECTIONS_MAX: Final = 24
 
 Make = Callable[[Choices], Strategy]
 
@@ -35,15 +43,29 @@ class RandomWalk:
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
+        self._cumulative: list[int] = []
 
-    def kind(self, kinds: Sequence[str], weights: Sequence[int]) -> int:
-        """By weight."""
-        point = self._choices.draw("strategy.kind", sum(weights))
-        for index, weight in enumerate(weights):
-            point -= weight
-            if point < 0:
+    def kind(self, kinds: Sequence[str], weights: Sequence[int], can: Callable[[int], bool]) -> int:
+        """By weight among those possible: rejection sampling, which asks few guards."""
+        cumulative = self._cumulative
+        if not cumulative:
+            cumulative += accumulate(weights)
+        draw, total = self._choices.draw, cumulative[-1]
+        for _ in range(REJECTIONS_MAX):
+            index = bisect_right(cumulative, draw("strategy.kind", total))
+            if can(index):
                 return index
-        raise AssertionError(f"weights {weights}")
+        able = [index for index in range(len(kinds)) if can(index)]
+        if not able:
+            return -1
+        point = draw("strategy.kind", sum(weights[index] for index in able))
+        for index in able:
+            point -= weights[index]
+            if point < 0:
+                break
+        # The guard of the chosen kind is asked last, as every guard's caller may rely on.
+        assert can(index), f"{kinds[index]} was possible a moment ago"
+        return index
 
     def device(self, steps: Sequence[Step], names: Sequence[str]) -> int:
         """Evenly."""
