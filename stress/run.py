@@ -129,7 +129,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     device, inner = built.device, built.sut
     violations: list[Violation] = []
     order = OrderOracle(locate=built.locate)
-    call_oracles = CallOracles(inner.plan)
+    call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities)
     call_oracles.watch(device.memory)
     feeds = [order.feed, call_oracles.feed]
 

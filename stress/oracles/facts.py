@@ -33,6 +33,8 @@ from onearena.stress.sut import Grant, PlanFacts, Use
 ARENA: Final = int(Space.ARENA)
 HOST: Final = int(Space.HOST)
 TRANSFERS: Final = frozenset(int(kind) for kind in TRANSFER_KINDS)
+MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
+"""Calls inside which the system may move units."""
 EVENTS_KEPT: Final = 256
 
 Clock = list[int]
@@ -109,6 +111,8 @@ class IdFact:
     undefined: bool = False
     pins: bool = False
     transfers: int = 0
+    seen: int = 0  # call that last showed where it is
+    pin_floor: int = 0  # last call before its pin that may have moved it
 
 
 @dataclass(slots=True, eq=False)
@@ -184,6 +188,10 @@ class Facts:
         # ids
         self.ids: dict[int, IdFact] = {}
         self.ever: set[int] = set()
+        self.live = [0] * len(plan.bands)
+        self.pinned: dict[int, None] = {}  # ids, in the order they were pinned
+        self._moving_call = 0
+        self.placed = 0  # call of the last snapshot that showed the place of every live id
         self.at: list[dict[int, IdFact]] = [{} for _ in plan.bands]
         self.limbo: list[dict[int, Limbo]] = [{} for _ in plan.bands]
         self.host_ids: dict[int, int] = {}
@@ -238,6 +246,8 @@ class Facts:
         handler = self._call_handlers.get(call.name)
         if handler is not None and not facts.refused:
             handler(facts)
+        if call.name in MOVING and not facts.refused:
+            self._moving_call = call.serial
         # Operations the system enqueued on its own account are uses of their bytes as well. Side
         # work of a use is joined before the use's event, so the use's own touches stand for it.
         use = facts.use if call.name == "launch" else None
@@ -406,6 +416,7 @@ class Facts:
                 if name not in self.ever:
                     self.ever.add(name)
                     self.ids[name] = fact
+                    self.live[band] += 1
 
     def _allocate(self, facts: CallFacts) -> None:
         if isinstance(facts.call.answer, Grant):
@@ -419,6 +430,8 @@ class Facts:
             fact.references -= 1
             if fact.references <= 0:
                 del self.ids[name]
+                self.live[fact.band] -= 1
+                self.pinned.pop(name, None)
                 facts.freed.append(fact)
                 self._leave(fact, "pending", facts.call.serial)
 
@@ -434,6 +447,7 @@ class Facts:
 
     def locate(self, fact: IdFact, unit: int, call: int) -> bool:
         """The system says `fact` lives at `unit` now; True when that is news."""
+        fact.seen = call
         if fact.unit == unit:
             return False
         if fact.unit is not None:
@@ -614,6 +628,11 @@ class Facts:
             fact = self.ids.get(name)
             if fact is not None:
                 fact.pins = bool(pinned)
+                fact.pin_floor = self._moving_call
+                if pinned:
+                    self.pinned[name] = None
+                else:
+                    self.pinned.pop(name, None)
 
     def _reserve_host(self, facts: CallFacts) -> None:
         band, names = facts.call.args[0], facts.call.answer
@@ -634,9 +653,7 @@ class Facts:
     # -- recounts --------------------------------------------------------------------------------
     def handed_out(self) -> list[int]:
         """Units each band handed out: live ids, and quarantined units that have none."""
-        counts = [0] * len(self.bands)
-        for fact in self.ids.values():
-            counts[fact.band] += 1
+        counts = list(self.live)
         for band, unit in self.quarantined():
             if unit not in self.at[band]:
                 counts[band] += 1

@@ -28,7 +28,16 @@ from onearena.core.rules import UseKind
 from onearena.core.snapshot import BandSnapshot, FenceSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
-from onearena.stress.oracles.facts import ARENA, CallFacts, Facts, IdFact, Op, Relocation, UseFact
+from onearena.stress.oracles.facts import (
+    ARENA,
+    MOVING,
+    CallFacts,
+    Facts,
+    IdFact,
+    Op,
+    Relocation,
+    UseFact,
+)
 from onearena.stress.oracles.touches import Touch
 
 BEYOND, HOLE, LIVE, PENDING, VACATED = range(5)
@@ -38,8 +47,7 @@ WORLD_KINDS: Final = frozenset(
     (int(UseKind.FORWARD), int(UseKind.BACKUP), int(UseKind.LOAD), int(UseKind.SEND))
 )
 # Calls inside which a frontier may retreat, and those inside which one may come back.
-GROWING: Final = frozenset(("allocate", "fork", "move", "compact"))
-RETREATING: Final = GROWING | {"free", "disconnect", "process", "settle", "retire", "end_transfer"}
+RETREATING: Final = MOVING | {"free", "disconnect", "process", "settle", "retire", "end_transfer"}
 FOREVER: Final = 1 << 62
 
 Change = tuple[int, int, int, int, int, int]
@@ -63,6 +71,8 @@ class LegalityOracle:
         self._snapshots = 0
         self._grown_late = False
         self._retreated = False
+        self._moved = False
+        self._unseen = False  # several calls, moves among them: places between were not seen
         self._freed: list[IdFact] = []
         self._born = [0] * len(facts.bands)  # ids handed out since the last snapshot
         self._move_writes: list[tuple[int, int]] = []
@@ -72,8 +82,10 @@ class LegalityOracle:
         """Judge one call."""
         call = facts.call
         if call.name in RETREATING and not facts.refused:
-            if call.name in GROWING and self._retreated:
+            self._moved |= call.name in MOVING
+            if call.name in MOVING and self._retreated:
                 self._grown_late = True
+            self._unseen = self._retreated and self._moved
             self._retreated = True
         if facts.ops:
             self._judge_ops(facts)
@@ -193,7 +205,8 @@ class LegalityOracle:
             self._judge_arrival(arrival, call)
         self._judge_gaps(now, call)
         self._before, self._before_call = now, call.serial
-        self._retreated = self._grown_late = False
+        self.facts.placed = call.serial
+        self._retreated = self._grown_late = self._moved = self._unseen = False
         self._freed.clear()
         self._born = [0] * len(self._born)
         self._move_writes.clear()
@@ -242,25 +255,20 @@ class LegalityOracle:
             message = f"live unit (id {held.id}) is shown as {STATE_NAMES[state]}."
             self._report("1", message, call, unit=where)
             return
-        # An id handed out and gone again between two snapshots was never seen at its unit.
-        unseen = self._born[band] > 0
+        # An id handed out or moved, and gone again between two snapshots, was not seen there.
+        unseen = self._born[band] > 0 or self._unseen
         if state == PENDING and (limbo is None or limbo.state != "pending"):
             if old_state != PENDING and not unseen:
                 message = f"{STATE_NAMES[old_state]} unit became pending, and no call freed it."
                 self._report("2", message, call, unit=where)
         elif state == VACATED and (limbo is None or limbo.state != "vacated"):
-            if old_state != VACATED and not unseen and not self._moved_through(band, unit):
+            if old_state != VACATED and not unseen:
                 message = f"{STATE_NAMES[old_state]} unit became vacated, and no id moved away."
                 self._report("3", message, call, unit=where)
         elif state == HOLE:
             self._judge_hole(band, unit, old_state, where, call)
         elif state == BEYOND:
             facts.limbo[band].pop(unit, None)
-
-    def _moved_through(self, band: int, unit: int) -> bool:
-        """Whether a copy since the last snapshot wrote the unit: an id may have gone on from it."""
-        start, end = self.facts.unit_range(band, unit)
-        return any(low < end and start < high for low, high in self._move_writes)
 
     def _judge_live(self, band: int, unit: int, name: int, where: UnitName, call: Call) -> None:
         facts = self.facts

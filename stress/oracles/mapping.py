@@ -10,15 +10,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, UnitName, Violation
-from onearena.stress.oracles.facts import CallFacts, Facts
+from onearena.stress.oracles.facts import MOVING, CallFacts, Facts
 from onearena.stress.sut import Grant, Use
-
-MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
 
 
 class MappingOracle:
@@ -121,9 +117,7 @@ class MappingOracle:
             )
 
     def _judge_snapshot(self, call: Call, snapshot: Snapshot) -> None:
-        live = [0] * len(self.facts.bands)
-        for fact in self.facts.ids.values():
-            live[fact.band] += 1
+        live = self.facts.live
         for band, snap in enumerate(snapshot.bands):
             if not snap.ids:
                 if snap.has_units and not snap.states:

@@ -268,11 +268,11 @@ class ReferenceOracle:
         return [((0, unit), start, end) for unit in range(first, after)]
 
     def _sweep(self) -> None:
-        """Own operations that the host has seen end are over for everybody."""
-        host = self.facts.host_clock
+        """Own operations that `retire` calls imply the end of are over for everybody."""
+        retired = self.facts.retired
         kept: list[RefUse] = []
         for use in self._own:
-            if use.position <= host[use.stream]:
+            if use.position <= retired[use.stream]:
                 self.ledger.retire(use)
             else:
                 kept.append(use)

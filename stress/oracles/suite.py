@@ -22,13 +22,16 @@ from onearena.stress.calls import Call
 from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
 from onearena.stress.oracles.content import ContentOracle
+from onearena.stress.oracles.economy import EconomyOracle
 from onearena.stress.oracles.facts import CallFacts, Facts
 from onearena.stress.oracles.legality import LegalityOracle
+from onearena.stress.oracles.liveness import LivenessOracle
 from onearena.stress.oracles.mapping import MappingOracle
 from onearena.stress.oracles.misuse import MisuseOracle
 from onearena.stress.oracles.poison import PoisonOracle
+from onearena.stress.oracles.promise import PromiseOracle
 from onearena.stress.oracles.reference import ReferenceOracle
-from onearena.stress.sut import PlanFacts
+from onearena.stress.sut import Capabilities, PlanFacts
 
 TRACE_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
 
@@ -51,6 +54,7 @@ class ObservedMemory(Protocol):
 class CallOracles:
     """Legality, mapping, misuse, atomicity and the others of this folder that judge calls.
 
+    `capabilities`: a system that cannot move has walls, so section 6 says nothing of its answers.
     `only` names the oracles wanted (None: all). `full_every`: every so many snapshots, all units
     are judged again and not only those that changed.
     """
@@ -58,7 +62,12 @@ class CallOracles:
     name = "calls"
 
     def __init__(
-        self, plan: PlanFacts, *, only: frozenset[str] | None = None, full_every: int = 64
+        self,
+        plan: PlanFacts,
+        *,
+        capabilities: Capabilities | None = None,
+        only: frozenset[str] | None = None,
+        full_every: int = 64,
     ) -> None:
         self.facts = Facts(plan)
         misuse = MisuseOracle(self.facts)
@@ -72,7 +81,10 @@ class CallOracles:
             content,
             poison,
             LegalityOracle(self.facts, full_every=full_every),
+            LivenessOracle(self.facts),
         ]
+        if capabilities is None or capabilities.moves:
+            oracles += [PromiseOracle(self.facts), EconomyOracle(self.facts)]
         self._misuse = misuse if only is None or misuse.name in only else None
         self.oracles = [o for o in oracles if only is None or o.name in only]
         self._trace: dict[type[Any], Callable[[object], object]] = dict.fromkeys(

@@ -1,0 +1,53 @@
+"""The liveness oracle: after faults stop and everything has ended, nothing is left behind.
+
+The harness drains a run: no new work, every use retired, every transfer ended or its peer
+disconnected, every id freed. The last snapshot then shows no live, pending or vacated unit, no
+fence and no use. Nothing drained (the run was cut short): nothing is said.
+"""
+
+from __future__ import annotations
+
+from onearena.core.snapshot import Snapshot
+from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
+from onearena.stress.oracles.facts import CallFacts, Facts
+
+
+class LivenessOracle:
+    """Feed `CallFacts`; judges in `finish`, by the last snapshot. Cost: none until then."""
+
+    name = "liveness"
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._last: Snapshot | None = None
+
+    def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
+        """Remember the snapshot, and forget it when something happens after it."""
+        answer = facts.call.answer
+        self._last = answer if isinstance(answer, Snapshot) else None
+        return NO_VIOLATIONS
+
+    def finish(self) -> tuple[Violation, ...]:
+        """Judge a drained run."""
+        facts, last = self.facts, self._last
+        if last is None or facts.uses or facts.transfers or facts.ids:
+            return NO_VIOLATIONS
+        found: list[Violation] = []
+        for band in last.bands:
+            left = {
+                "live": band.live_units,
+                "pending": band.pending_units,
+                "vacated": band.vacated_units,
+            }
+            for state, count in left.items():
+                if count:
+                    text = f"{count} {state} units of {band.name} are left after everything ended."
+                    found.append(Violation(self.name, "1", text))
+        for fence in last.fences:
+            span = f"[{fence.start_bytes}, {fence.end_bytes})"
+            text = f"the fence over {span} is left after everything ended."
+            found.append(Violation(self.name, "5", text))
+        for use in last.uses:
+            text = f"use {use.serial} is left after everything ended."
+            found.append(Violation(self.name, "8", text))
+        return tuple(found)
