@@ -1,0 +1,105 @@
+"""Feasibility from an arena's words: the answers of `onearena.core.fit`, at the speed of a kernel.
+
+Every function reads the words and changes nothing, so a caller may ask at any time between two
+calls that change units. Costs follow the bands and the fixed units, never the pool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onearena.core import kernels
+from onearena.core.answers import (
+    Answer,
+    Blocked,
+    Blocker,
+    BlockReason,
+    Demand,
+    Fits,
+    Infeasible,
+    Rung,
+)
+from onearena.core.words import (
+    A_BANDS,
+    A_BYTES,
+    B_UNIT_BYTES,
+    BAND_HEADER_WORDS,
+    BAND_HEADERS,
+    Words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Counts = NDArray[np.int64]
+
+UNITS_MAX = 1 << 31
+"""A demand of so many units of one band is refused: its bytes could leave 64-bit integers."""
+
+_FITS = (Fits(Rung.NONE), Fits(Rung.COMPACT), Fits(Rung.RELAYOUT))
+_REASONS: tuple[BlockReason, ...] = ("quarantined", "transfer", "pinned")
+_INT64 = np.dtype(np.int64)
+
+
+def as_counts(words: Words, demand: Demand | Sequence[int] | Counts) -> Counts:
+    """``demand`` as int64[bands], each in [0, 2**31). An int64 array is taken as it is."""
+    counts = np.array(demand, _INT64) if demand.__class__ is not np.ndarray else demand
+    assert isinstance(counts, np.ndarray)
+    bands = int(words[A_BANDS])
+    assert counts.dtype is _INT64, f"demand of {counts.dtype}, not int64"
+    assert counts.shape == (bands,), f"demand of shape {counts.shape} for {bands} bands"
+    return counts
+
+
+def fits_words(words: Words, demand: Demand | Counts) -> Answer:
+    """Whether some layout serves ``demand`` (units per band): as `fit.fits` on a view.
+
+    O(bands); plus unsettled units at outer edges unless rung NONE is obvious; plus fixed units *
+    bands if blocked. Pure, without a lock: not while another thread changes units.
+    """
+    counts = as_counts(words, demand)
+    out = np.empty(2, _INT64)
+    code = kernels.fit_query(words, counts, out)
+    if code < kernels.FIT_BLOCKED:
+        return _FITS[code]
+    assert all(0 <= more < UNITS_MAX for more in counts.tolist()), f"demand {demand}"
+    if code == kernels.FIT_INFEASIBLE:
+        return Infeasible(int(out[0]), int(out[1]))
+    return Blocked(blockers_words(words, counts))
+
+
+def blockers_words(words: Words, counts: Counts) -> tuple[Blocker, ...]:
+    """Blockers of a demand that is blocked: see `Blocked`. O(fixed units * bands)."""
+    spans = np.empty((len(counts), 3), _INT64)
+    out = np.empty((max(1, int(kernels.count_fixed(words))), 3), _INT64)
+    found = int(kernels.fit_blockers(words, counts, spans, out))
+    return tuple(
+        Blocker(band, unit, _REASONS[reason]) for band, unit, reason in sorted(out[:found].tolist())
+    )
+
+
+def more_units_words(words: Words, band: int, *, honour_fixed: bool = False) -> int:
+    """How many more units of ``band`` fit while every other band keeps its count. O(bands).
+
+    Every unit counts as movable unless ``honour_fixed``.
+    """
+    assert 0 <= band < words[A_BANDS], f"band {band} of {words[A_BANDS]}"
+    return int(kernels.fit_more(words, band, honour_fixed))
+
+
+def largest_multiple_words(
+    words: Words, demand: Demand | Counts, *, honour_fixed: bool = False
+) -> int:
+    """The largest k such that k times ``demand`` fits (0: not even once). O(bands * log S).
+
+    Every unit counts as movable unless ``honour_fixed``. ``demand`` asks for something.
+    """
+    counts = as_counts(words, demand)
+    unit_bytes = words[BAND_HEADERS + B_UNIT_BYTES :: BAND_HEADER_WORDS][: len(counts)]
+    step_bytes = int(counts @ unit_bytes)
+    assert step_bytes > 0, f"demand {demand} asks for nothing: every multiple of it fits"
+    most = int(words[A_BYTES]) // step_bytes
+    return int(kernels.fit_multiple(words, counts, honour_fixed, most))

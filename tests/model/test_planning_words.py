@@ -1,0 +1,81 @@
+"""The kernels of fit and relayout, equal to the readable versions field by field.
+
+The readable versions are checked against brute force; nothing here judges them.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from cases import Case, random_case, view_of
+from plan_check import check_plan
+from words_case import words_of
+
+from onearena.core.answers import Blocked, Fits, Infeasible
+from onearena.core.fit import fits, largest_multiple, more_units
+from onearena.core.fit_words import fits_words, largest_multiple_words, more_units_words
+from onearena.core.relayout import Plan, plan
+from onearena.core.relayout_words import plan_words
+
+CASES = 4_000
+
+
+def cases(name: str, count: int = CASES, sizes: tuple[int, int] = (4, 28)) -> list[Case]:
+    rng = random.Random(f"test_planning_words {name}")
+    return [random_case(rng, sizes=sizes) for _ in range(count)]
+
+
+def test_answers_are_equal_and_words_unchanged() -> None:
+    seen = {Fits: 0, Blocked: 0, Infeasible: 0}
+    for case in cases("answers"):
+        words = words_of(case)
+        before = words.copy()
+        answer = fits_words(words, case.demand)
+        assert answer == fits(view_of(case), case.demand), case
+        assert np.array_equal(words, before)
+        seen[type(answer)] += 1
+    assert min(seen.values()) >= 100, seen
+
+
+def test_plans_are_equal_field_by_field() -> None:
+    moved = 0
+    for case in cases("plans"):
+        words, view = words_of(case), view_of(case)
+        before = words.copy()
+        got = plan_words(words, case.demand)
+        assert repr(got) == repr(plan(view, case.demand)), case
+        assert np.array_equal(words, before)
+        if isinstance(got, Plan):
+            check_plan(view, got)
+            moved += bool(got.batches)
+    assert moved >= 200, moved
+
+
+@pytest.mark.parametrize("honour", [False, True])
+def test_headroom_is_equal(honour: bool) -> None:
+    for case in cases(f"headroom {honour}", 1_500):
+        words, view = words_of(case), view_of(case)
+        for band in range(len(case.bands)):
+            assert more_units_words(words, band, honour_fixed=honour) == more_units(
+                view, band, honour_fixed=honour
+            ), (case, band)
+        assert largest_multiple_words(words, case.demand, honour_fixed=honour) == largest_multiple(
+            view, case.demand, honour_fixed=honour
+        ), case
+
+
+def test_arrays_and_tuples_are_the_same_demand() -> None:
+    case = random_case(random.Random(3))
+    words = words_of(case)
+    counts = np.array(case.demand, dtype=np.int64)
+    assert fits_words(words, counts) == fits_words(words, case.demand)
+    assert repr(plan_words(words, counts)) == repr(plan_words(words, case.demand))
+
+
+def test_a_demand_of_another_shape_is_an_error() -> None:
+    words = words_of(random_case(random.Random(3)))
+    for wrong in ((1,), np.zeros(9, dtype=np.int64), np.zeros(3, dtype=np.int32)):
+        with pytest.raises(AssertionError, match="demand of"):
+            fits_words(words, wrong)

@@ -1,0 +1,77 @@
+"""A small case put straight into an arena's words, so that every combination of states occurs.
+
+The words are those that the data plane would hold: a test of the maps' upkeep is elsewhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from cases import (
+    COUNTED,
+    FREED_SENDING,
+    HOLE,
+    PENDING,
+    PINNED,
+    QUARANTINED,
+    SCALE,
+    SENDING,
+    VACATED,
+    Case,
+    geometry_of,
+)
+
+from onearena.core import kernels
+from onearena.core import words as layout
+from onearena.core.words import Words, band_header, create_words
+
+TRANSFER = 1 << layout.UNIT_TRANSFERS_SHIFT
+USE = 1 << layout.UNIT_USES_SHIFT
+WORDS = {
+    HOLE: layout.HOLE,
+    PENDING: layout.PENDING | USE,
+    VACATED: layout.VACATED | USE,
+    PINNED: layout.LIVE | layout.UNIT_PINNED,
+    SENDING: layout.LIVE | TRANSFER,
+    FREED_SENDING: layout.PENDING | TRANSFER,
+    QUARANTINED: layout.LIVE | layout.UNIT_QUARANTINED,
+}
+COUNTERS = {
+    HOLE: layout.B_HOLE,
+    PENDING: layout.B_PENDING,
+    FREED_SENDING: layout.B_PENDING,
+    VACATED: layout.B_VACATED,
+}
+
+
+def words_of(case: Case, *, epoch: int = 7) -> Words:
+    """The words of the case. Holes at outer edges that may move stay inside the band."""
+    geometry = geometry_of(case)
+    words = create_words(geometry, arena=0)
+    words[layout.A_EPOCH] = epoch
+    for index, band in enumerate(case.bands):
+        if not band.cells:
+            continue
+        grid, head = geometry.bands[index].grid, band_header(index)
+        units = [grid.first_at_or_after(start * SCALE) for start, _ in band.cells]
+        words[head + layout.B_LOW], words[head + layout.B_HIGH] = units[0], units[-1] + 1
+        levels, first = int(words[head + layout.B_LEVELS]), grid.first_unit
+        for unit, (_, letter) in zip(units, band.cells, strict=True):
+            words[words[head + layout.B_UNIT_WORD] + unit] = WORDS.get(letter, layout.LIVE)
+            words[head + COUNTERS.get(letter, layout.B_LIVE)] += 1
+            words[head + layout.B_FREED_FIXED] += letter == FREED_SENDING
+            maps = [layout.B_HOLE_MAP if letter == HOLE else layout.B_OCCUPIED_MAP]
+            if letter in {PINNED, SENDING, FREED_SENDING, QUARANTINED}:
+                maps.append(layout.B_FIXED_MAP)
+            if letter in {PENDING, VACATED, FREED_SENDING}:
+                maps.append(layout.B_RELEASED_MAP)
+            for at in maps:
+                kernels.map_set(words, head + at, levels, unit - first)
+    return words
+
+
+def counts_of(case: Case) -> np.ndarray:
+    return np.array(case.demand, dtype=np.int64)
+
+
+def handed_out(case: Case) -> list[int]:
+    return [band.count(COUNTED) for band in case.bands]
