@@ -519,7 +519,7 @@ ACCESS = st.builds(
 )
 
 
-@given(st.lists(ACCESS, max_size=8), ACCESS, st.integers(0, 8))
+@given(st.lists(ACCESS, max_size=8), ACCESS, st.integers(-8, 8))
 def test_cover_equals_a_check_of_every_byte(
     recorded: list[Access], touched: Access, back: int
 ) -> None:

@@ -100,6 +100,11 @@ def test_the_digest_depends_on_kind_order_and_every_part_of_an_access() -> None:
 def test_the_digest_tells_where_one_record_ends() -> None:
     joined = digest_of((Enqueue(0, 0, 0, "ab", ()), Enqueue(0, 0, 0, "", ())))
     assert joined != digest_of((Enqueue(0, 0, 0, "a", ()), Enqueue(0, 0, 0, "b", ())))
+    # A label that reads like the bytes of the record after it.
+    start_of_op_0 = bytes([RECORD_TYPES.index(Start), *[0] * 15]).decode()
+    assert digest_of((Enqueue(0, 0, 0, start_of_op_0, ()),)) != digest_of(
+        (Enqueue(0, 0, 0, "", ()), Start(0))
+    )
     assert digest_of((Effect(0, 0, (READ, READ)),)) != digest_of(
         (Effect(0, 0, (READ,)), Effect(0, 0, (READ,)))
     )
