@@ -187,7 +187,10 @@ def _say(line: str) -> int:
 
 def _click_line(error: click.ClickException) -> str:
     """Click's complaint on one line, with the field in front and the way to the fix at the end."""
-    message = error.format_message().rstrip(". ")
+    # Click repeats what it was given, whole and raw: bound it, and let no escape reach a terminal.
+    text = " ".join(error.format_message().split())
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    message = (shown if len(shown) <= 300 else shown[:300] + "...").rstrip(". ")
     context = getattr(error, "ctx", None)
     where = context.command_path if isinstance(context, click.Context) else "onearena"
     return f"{message}; see `{where} --help`"
