@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onearena.core.device.byte_map import Segment
@@ -519,6 +519,7 @@ ACCESS = st.builds(
 )
 
 
+@example([Access(Space.ARENA, 10, 30, False)], Access(Space.ARENA, 5, 12, False), -5)
 @given(st.lists(ACCESS, max_size=8), ACCESS, st.integers(-8, 8))
 def test_cover_equals_a_check_of_every_byte(
     recorded: list[Access], touched: Access, back: int
