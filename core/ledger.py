@@ -169,7 +169,7 @@ class Ledger:
                 ticket = int(max(need[stream, 0, kind], need[stream, 1, kind]))
                 if wait is Wait.EVENT:
                     wanted[stream] = max(wanted[stream], ticket)
-                elif ticket > self.retired[stream]:
+                elif ticket > self.host_known[stream]:
                     self._block_unretired(blockers, domain, units, writes_only=writes_only)
                     return
 
@@ -182,7 +182,8 @@ class Ledger:
         writes_only: bool,
     ) -> None:
         unfinished = np.zeros(len(units), np.int64)
-        kernels.ledger_unfinished(self.last[domain], units, self.streams, self.retired, unfinished)
+        seen = np.array(self.host_known, np.int64)
+        kernels.ledger_unfinished(self.last[domain], units, self.streams, seen, unfinished)
         threshold = 2 if writes_only else 1
         for unit in units[unfinished >= threshold].tolist():
             blockers.append((domain, unit, "use"))
