@@ -2,6 +2,10 @@
 
 A band "of N units" has N units between its frontiers, 40% of them holes in the "holes" cases, and
 room to grow beyond. Every case goes through the public methods of `Store`, validation included.
+
+Figures are processor time of the calling thread: no call sleeps, so on a quiet machine that is
+also the elapsed time, and on a busy one it leaves out what other processes took. The elapsed
+median stands beside it.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +33,10 @@ SEED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One case. ``p10``, ``median``, ``p90`` over the samples, in ``unit`` ("us" or "ns/unit")."""
+    """One case. ``p10``, ``median``, ``p90`` over the samples, in ``unit`` ("us" or "ns/unit").
+
+    ``elapsed_median`` is by the wall clock, the others by the thread's processor time.
+    """
 
     name: str
     band_units: int
@@ -38,6 +45,7 @@ class Measurement:
     median: float
     p10: float
     p90: float
+    elapsed_median: float
     samples: int
 
 
@@ -72,37 +80,57 @@ def _filled(bands: int, band_units: int, *, holes: bool) -> tuple[Store, list[ND
     return store, live
 
 
-def _sample(cycle: Callable[[], None], samples: int) -> list[float]:
-    """Nanoseconds per call, one number a sample of about `SAMPLE_SECONDS`."""
+Times = list[tuple[float, float]]
+"""Per sample: nanoseconds of processor time, and elapsed."""
+
+
+class _Stopwatch:
+    """Both clocks, from construction to `spent`."""
+
+    __slots__ = ("_elapsed", "_thread")
+
+    def __init__(self) -> None:
+        self._elapsed = perf_counter_ns()
+        self._thread = thread_time_ns()
+
+    def spent(self, divisor: int) -> tuple[float, float]:
+        thread = thread_time_ns() - self._thread
+        return thread / divisor, (perf_counter_ns() - self._elapsed) / divisor
+
+
+def _sample(cycle: Callable[[], None], samples: int) -> Times:
+    """Nanoseconds per call, one pair a sample of about `SAMPLE_SECONDS`."""
     cycle()
-    start = perf_counter_ns()
+    watch = _Stopwatch()
     cycle()
-    once = max(1, perf_counter_ns() - start)
+    once = max(1.0, watch.spent(1)[0])
     repeats = max(1, min(2000, int(SAMPLE_SECONDS * 1e9 / once)))
     for _ in range(2 * repeats):
         cycle()
-    values = []
+    times = []
     for _ in range(samples):
-        start = perf_counter_ns()
+        watch = _Stopwatch()
         for _ in range(repeats):
             cycle()
-        values.append((perf_counter_ns() - start) / repeats)
-    return values
+        times.append(watch.spent(repeats))
+    return times
 
 
 def _measured(
-    name: str, band_units: int, *, holes: bool, unit: str, values: list[float]
+    name: str, band_units: int, *, holes: bool, unit: str, times: Times, divisor: float
 ) -> Measurement:
-    low, middle, high = np.percentile(values, [10, 50, 90]).tolist()
+    low, middle, high = np.percentile([time[0] for time in times], [10, 50, 90]).tolist()
+    elapsed = float(np.median([time[1] for time in times]))
     return Measurement(
         name=name,
         band_units=band_units,
         holes_percent=round(100 * HOLE_SHARE) if holes else 0,
         unit=unit,
-        median=round(middle, 3),
-        p10=round(low, 3),
-        p90=round(high, 3),
-        samples=len(values),
+        median=round(middle / divisor, 3),
+        p10=round(low / divisor, 3),
+        p90=round(high / divisor, 3),
+        elapsed_median=round(elapsed / divisor, 3),
+        samples=len(times),
     )
 
 
@@ -116,10 +144,10 @@ def _cycles(bands: int, band_units: int, samples: int, *, holes: bool) -> Iterat
             assert handout is not None, "the bench arena was sized to hold this demand"
             store.free(handout.ids)
 
-        values = [value / 1e3 for value in _sample(cycle, samples)]
+        times = _sample(cycle, samples)
         kind = "one band" if bands == 1 else f"{bands} bands"
         name = f"allocate+free {units} units, {kind}"
-        yield _measured(name, band_units, holes=holes, unit="us", values=values)
+        yield _measured(name, band_units, holes=holes, unit="us", times=times, divisor=1e3)
 
 
 def _bulk_free(
@@ -130,16 +158,16 @@ def _bulk_free(
     ids = live[0]
     count = min(BULK_UNITS_MAX, ids.size)
     draw = np.random.default_rng(SEED)
-    values = []
+    times = []
     for sample in range(samples + 1):
         batch = ids[ids.size - count :]
         order = draw.permutation(count) if shuffled else np.arange(count)
         batch = np.ascontiguousarray(batch[order])
-        start = perf_counter_ns()
+        watch = _Stopwatch()
         store.free(batch)
-        spent = perf_counter_ns() - start
+        spent = watch.spent(count)
         if sample:  # the first one pages the tables in
-            values.append(spent / count)
+            times.append(spent)
         if holes:
             # A new band: refilling this one would fill its holes first.
             store, live = _filled(1, band_units, holes=True)
@@ -149,7 +177,7 @@ def _bulk_free(
             assert handout is not None
             ids = np.concatenate((ids[: ids.size - count], handout.ids))
     name = "bulk free, shuffled ids" if shuffled else "bulk free"
-    yield _measured(name, band_units, holes=holes, unit="ns/unit", values=values)
+    yield _measured(name, band_units, holes=holes, unit="ns/unit", times=times, divisor=1)
 
 
 def _moves(band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
@@ -171,9 +199,9 @@ def _moves(band_units: int, samples: int, *, holes: bool) -> Iterator[Measuremen
         store.move(bands, sources, targets)
         store.move(bands, targets, sources)
 
-    values = [value / (2 * count) for value in _sample(there_and_back, samples)]
+    times = _sample(there_and_back, samples)
     name = "move bookkeeping, batch"
-    yield _measured(name, band_units, holes=holes, unit="ns/unit", values=values)
+    yield _measured(name, band_units, holes=holes, unit="ns/unit", times=times, divisor=2 * count)
 
 
 def measure_all(
