@@ -6,8 +6,8 @@ from onearena.core.rules import UseKind
 from onearena.core.uses import Use
 from onearena.stress.actors_requests import Request, Requests, Sequence_
 from onearena.stress.forwards import Runs, copy_work
-from onearena.stress.world import World
 from onearena.stress.workload import Draft
+from onearena.stress.world import World
 
 QUEUED_MAX = 3
 HOST_COPIES_MAX = 6
@@ -28,7 +28,9 @@ class HostCopy:
 
     __slots__ = ("content", "gone", "hosts", "loads", "ready", "sequence", "stamps", "sure")
 
-    def __init__(self, queued: Queued, content: list[Runs], stamps: list[int], *, sure: bool) -> None:
+    def __init__(
+        self, queued: Queued, content: list[Runs], stamps: list[int], *, sure: bool
+    ) -> None:
         self.sequence = queued.source
         self.hosts = queued.hosts
         self.content = content
@@ -69,7 +71,8 @@ class Copies:
     def can_backup(self) -> bool:
         """Something to save, and room in the queue."""
         return len(self.queued) < QUEUED_MAX and bool(
-            self.requests.cache or any(r.ready and r.length and not r.draft for r in self.requests.active)
+            self.requests.cache
+            or any(r.ready and r.length and not r.draft for r in self.requests.active)
         )
 
     def backup(self) -> None:
@@ -140,7 +143,7 @@ class Copies:
         queued.hosts = hosts
         return True
 
-    def _saved(self, copy: HostCopy, ids: list[int], failed: bool) -> None:
+    def _saved(self, copy: HostCopy, ids: list[int], failed: bool) -> None:  # noqa: FBT001
         self.world.free(ids)
         copy.ready = not failed
         if failed and not copy.gone:
@@ -215,7 +218,7 @@ class Copies:
             world.units[name].stamp = stamp
         return request
 
-    def _loaded(self, request: Request, copy: HostCopy, failed: bool) -> None:
+    def _loaded(self, request: Request, copy: HostCopy, failed: bool) -> None:  # noqa: FBT001
         copy.loads -= 1
         if failed and not request.gone:
             self.requests.release(request)

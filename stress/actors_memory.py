@@ -27,7 +27,7 @@ class Memory:
         world.add("compact", lambda: bool(world.units), self.compact)
         world.add("pin", self.can_pin, self.pin)
         world.add("unpin", lambda: bool(self.pinned), self.unpin)
-        world.add("snapshot", lambda: True, lambda: self.snapshot())
+        world.add("snapshot", lambda: True, self.snapshot)
         world.add("misuse", lambda: True, self.misuse)
 
     def poll(self) -> None:
@@ -124,7 +124,9 @@ class Memory:
             "negative": lambda: sut.free([-1]),
             "zero": lambda: sut.free([0]),
             "foreign": lambda: sut.free([FOREIGN_ID]),
-            "far": lambda: sut.record(UseKind.FORWARD, world.forward_streams[0], reads=[FOREIGN_ID]),
+            "far": lambda: sut.record(
+                UseKind.FORWARD, world.forward_streams[0], reads=[FOREIGN_ID]
+            ),
             "double_free": lambda: sut.free([dead]),
             "stale_share": lambda: sut.share([dead]),
             "stale_record": lambda: sut.record(

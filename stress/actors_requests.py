@@ -1,4 +1,6 @@
-"""Requests: admission, forwards, retirement of windows and chunks, finish, abort, retract, prefix cache."""
+"""Requests: admission, forwards, retirement of windows and chunks, finish, abort, retract, prefix
+cache.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from onearena.stress.world import World
 
 
 class Sequence_:  # noqa: N801 - `Sequence` is the standard's name for something else
-    """The units of one token sequence: per band the ids held, and the index of the first of them."""
+    """The units of one token sequence: per band the ids held, and the index of the first of
+    them.
+    """
 
     __slots__ = ("base", "ids", "length", "prefix")
 
@@ -38,10 +42,11 @@ class Sequence_:  # noqa: N801 - `Sequence` is the standard's name for something
 
 
 class Request(Sequence_):
-    """One request. `goal` is its final length; `draft` tokens are not verified yet; `ready` is False
-    while a load or a receive has to end first."""
+    """One request. `goal` is its final length; `draft` tokens are not verified yet; `ready` is
+    False while a load or a receive has to end first.
+    """
 
-    __slots__ = ("draft", "gone", "goal", "in_flight", "prompt", "ready", "serial", "wanted")
+    __slots__ = ("draft", "goal", "gone", "in_flight", "prompt", "ready", "serial", "wanted")
 
     def __init__(self, bands: int, serial: int, wanted: Draft) -> None:
         super().__init__(bands)
@@ -87,13 +92,16 @@ class Requests:
         world.add("evict", lambda: bool(self.cache), self.evict)
         world.add("fork", lambda: bool(self.active), self.fork_tail)
 
-    # -- admission ------------------------------------------------------------------------------------
+    # -- admission
+    # ------------------------------------------------------------------------------------
     def can_admit(self) -> bool:
         """Room for one more request."""
         return len(self.active) < self.world.options.requests_max
 
     def admit(self) -> None:
-        """Admit a waiting or a new request: a cached prefix if there is one, then its first chunk."""
+        """Admit a waiting or a new request: a cached prefix if there is one, then its first
+        chunk.
+        """
         world, choices = self.world, self.world.choices
         wanted = self.waiting.popleft() if self.waiting else self.source.take()
         request = self.new_request(wanted)
@@ -177,7 +185,8 @@ class Requests:
         for band, count in enumerate(demand):
             request.ids[band].extend(granted[band][:count])
 
-    # -- forwards -------------------------------------------------------------------------------------
+    # -- forwards
+    # -------------------------------------------------------------------------------------
     def can_forward(self) -> bool:
         """A request to run, and room in flight."""
         world = self.world
@@ -289,9 +298,7 @@ class Requests:
                 else:
                     unit_stamp = unit.stamp
                 writes[request.ids[band][place]] = (start, end, unit_stamp)
-        use = world.sut.record(
-            UseKind.FORWARD, stream, reads=tuple(reads), writes=tuple(writes)
-        )
+        use = world.sut.record(UseKind.FORWARD, stream, reads=tuple(reads), writes=tuple(writes))
         if not isinstance(use, Use):
             world.note("record.blocked.forward")
             return
@@ -316,7 +323,7 @@ class Requests:
             if tokens > 1 and request.length > request.prompt:
                 request.draft = tokens
         self.forwards += 1
-        entry = world.opened(use, event, lambda failed: self._retired())
+        entry = world.opened(use, event, self._retired)
         self.launched.append((use, batch))
         entry.processed = False
 
@@ -351,7 +358,7 @@ class Requests:
         device.release(join)
         world.note("side_stream")
 
-    def _retired(self) -> None:
+    def _retired(self, failed: bool) -> None:  # noqa: FBT001
         self.forwards -= 1
 
     def process(self) -> None:
@@ -371,7 +378,9 @@ class Requests:
                 self._verify(request)
 
     def _verify(self, request: Request) -> None:
-        """Keep a part of the draft; whole rejected units are freed, a rejected tail is written over."""
+        """Keep a part of the draft; whole rejected units are freed, a rejected tail is written
+        over.
+        """
         world = self.world
         rejected = world.choices.pick("process.rejected", request.draft)
         request.draft = 0
@@ -388,18 +397,23 @@ class Requests:
             del request.ids[band][keep:]
         world.free(dropped)
 
-    # -- ends -----------------------------------------------------------------------------------------
+    # -- ends
+    # -----------------------------------------------------------------------------------------
     def can_finish(self) -> bool:
         """A request that reached its goal."""
         return any(request.length >= request.goal for request in self.active)
 
     def finish(self) -> None:
-        """A finished request leaves its units to the cache, or frees them; forwards may still fly."""
+        """A finished request leaves its units to the cache, or frees them; forwards may still
+        fly.
+        """
         world = self.world
         done = [request for request in self.active if request.length >= request.goal]
         request = done[world.choices.pick("finish.which", len(done))]
-        if world.options.weights["cache"] and not request.draft and len(self.cache) < (
-            world.options.cache_max
+        if (
+            world.options.weights["cache"]
+            and not request.draft
+            and len(self.cache) < (world.options.cache_max)
         ):
             self._leave(request)
             self.cache.append(self._inherited(request))
@@ -408,7 +422,9 @@ class Requests:
         self.release(request)
 
     def _inherited(self, request: Request) -> Sequence_:
-        """The finished request's references, given to the cache; units without content are freed."""
+        """The finished request's references, given to the cache; units without content are
+        freed.
+        """
         entry = request.copy()
         empty: list[int] = []
         for band, ids in enumerate(request.ids):
@@ -455,9 +471,12 @@ class Requests:
         elif action == 2 and world.options.weights["compact"]:
             world.sut.compact(budget_units=1 + world.choices.pick("pressure.compact", 4))
 
-    # -- windows and chunks ---------------------------------------------------------------------------
+    # -- windows and chunks
+    # ---------------------------------------------------------------------------
     def skip_retired(self, request: Request, length: int) -> None:
-        """An empty request starts its bounded bands where a sequence of `length` tokens needs them."""
+        """An empty request starts its bounded bands where a sequence of `length` tokens needs
+        them.
+        """
         for band in self._bounded:
             facts, span = self.world.bands[band], self.spans[band]
             first = length // span * span if facts.lifetime == "chunk" else max(0, length - span)
@@ -499,7 +518,8 @@ class Requests:
         world.note("retire." + world.bands[band].lifetime)
         world.free(gone)
 
-    # -- cache ----------------------------------------------------------------------------------------
+    # -- cache
+    # ----------------------------------------------------------------------------------------
     def can_cache(self) -> bool:
         """A request with content, and room in the cache."""
         return len(self.cache) < self.world.options.cache_max and any(

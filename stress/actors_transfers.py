@@ -1,4 +1,6 @@
-"""The network's side of the world: sends and receives of whole sequences, failing peers, cancels."""
+"""The network's side of the world: sends and receives of whole sequences, failing peers,
+cancels.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ TRANSFERS_MAX = 4
 
 
 class Waiting:
-    """A transfer that is not published yet. A send holds references, a receive a request's new units."""
+    """A transfer that is not published yet. A send holds references, a receive a request's new
+    units.
+    """
 
     __slots__ = ("kind", "peer", "request", "sequence")
 
@@ -117,7 +121,7 @@ class Transfers:
         transfer = world.sut.launch(use, work)
         world.note("published." + waiting.kind.name.lower())
         if request is None:
-            world.begun(use, transfer, ids, waiting.peer, lambda outcome: world.free(ids))
+            world.begun(use, transfer, ids, waiting.peer, lambda _: world.free(ids))
         else:
             world.begun(
                 use,

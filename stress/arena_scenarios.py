@@ -1,7 +1,8 @@
 """Arenas for schedules: which model, page size, how tight, how run. All drawn from the choices.
 
-Real geometries at small scale: the units are as large as the model's, their number is small, so that a schedule
-of a few hundred steps fills the arena, runs into every refusal, and moves every band.
+Real geometries at small scale: the units are as large as the model's, their number is small, so
+that a schedule of a few hundred steps fills the arena, runs into every refusal, and moves every
+band.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ def build(model: str, choices: Choices) -> Built:
         raise UsageError("--model", model, f"give any, all, or one of {known}")
     page, sub_pools = _page(declaration_pools(name), choices)
     counts = _counts(sub_pools, choices)
-    anchors = [
-        16 * choices.pick("arena.anchor", 64) for _ in range(max(0, len(sub_pools) - 2))
-    ]
+    anchors = [16 * choices.pick("arena.anchor", 64) for _ in range(max(0, len(sub_pools) - 2))]
     plan = StoragePlan.from_units(
         declaration, page_size=page, counts=counts, float_anchor_bytes=anchors, allow_tiny=True
     )
@@ -69,11 +68,13 @@ def build(model: str, choices: Choices) -> Built:
     }
     device = ModeledDevice(grids=grids, eager=True)
     sut = ArenaSut(plan, device, options)
-    return Built(device, sut, locator(sut.plan))
+    return Built(device, sut, locator(sut))
 
 
 def declaration_pools(name: str) -> dict[int, tuple[SubPoolPlan, ...]]:
-    """Sub-pools of a model at each page size that keeps one request below `UNITS_MAX` small units."""
+    """Sub-pools of a model at each page size that keeps one request below `UNITS_MAX` small
+    units.
+    """
     known = _POOLS.get(name)
     if known is None:
         declaration = known_declaration(name)
@@ -103,7 +104,8 @@ def _page(
 def _counts(pools: Sequence[SubPoolPlan], choices: Choices) -> list[int]:
     """Units per band that the arena holds at once: those of one request, or of several.
 
-    `short` is one unit of the smallest kind below one request: the largest request cannot be served.
+    `short` is one unit of the smallest kind below one request: the largest request cannot be
+    served.
     """
     tightness = TIGHTNESS[choices.pick("arena.tightness", len(TIGHTNESS))]
     context = choices.between("arena.context_units", 3, 10)

@@ -1,8 +1,8 @@
 """Request arrivals from recorded traces: two public formats, read in one pass with bounded memory.
 
 * Azure LLM inference trace, CSV with the header ``TIMESTAMP,ContextTokens,GeneratedTokens``.
-* Mooncake trace, one JSON object a line: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids``
-  (one id per 512-token block of the prompt; equal leading ids mean an equal prefix).
+* Mooncake trace, one JSON object a line: ``timestamp`` (ms), ``input_length``, ``output_length``,
+``hash_ids`` (one id per 512-token block of the prompt; equal leading ids mean an equal prefix).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,9 @@ _AZURE_HEADER: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: arrival in microseconds since the first one, tokens in and out, prefix block ids."""
+    """One request: arrival in microseconds since the first one, tokens in and out, prefix block
+    ids.
+    """
 
     at_us: int
     prompt_tokens: int
@@ -37,8 +39,8 @@ class Arrival:
 def read_arrivals(path: str | Path, *, rows_max: int = ROWS_MAX) -> tuple[Arrival, ...]:
     """The first `rows_max` arrivals of a trace file; later lines are not read.
 
-    Raises `UsageError` naming file, line and field for anything malformed. Memory is bounded by `rows_max`
-    rows of at most `LINE_BYTES_MAX` bytes.
+    Raises `UsageError` naming file, line and field for anything malformed. Memory is bounded by
+    `rows_max` rows of at most `LINE_BYTES_MAX` bytes.
     """
     rows: list[Arrival] = []
     for arrival in iter_arrivals(path):
@@ -67,8 +69,9 @@ def iter_arrivals(path: str | Path) -> Iterator[Arrival]:
                 return
             number, text = following
     if tuple(cell.strip() for cell in text.split(",")) != _AZURE_HEADER:
+        header = ",".join(_AZURE_HEADER)
         raise UsageError(
-            f"{path}:{number}", text[:80], f"give JSON lines, or a CSV headed {','.join(_AZURE_HEADER)}"
+            f"{path}:{number}", text[:80], f"give JSON lines, or a CSV headed {header}"
         )
     for number, text in lines:
         row, start = _azure(f"{path}:{number}", text, start)
@@ -110,11 +113,9 @@ def _azure(where: str, text: str, start: float | None) -> tuple[Arrival, float]:
         # Seven decimals in the trace; datetime takes six.
         head, _, fraction = stamp.partition(".")
         at = datetime.fromisoformat(f"{head}.{(fraction + '000000')[:6]}")
-        seconds = (at - datetime(1970, 1, 1)).total_seconds()
+        seconds = at.replace(tzinfo=UTC).timestamp()
     except (ValueError, TypeError, OverflowError):
-        raise UsageError(
-            f"{where} TIMESTAMP", stamp, "write YYYY-MM-DD HH:MM:SS.ffffff"
-        ) from None
+        raise UsageError(f"{where} TIMESTAMP", stamp, "write YYYY-MM-DD HH:MM:SS.ffffff") from None
     counts = []
     for name, cell in zip(_AZURE_HEADER[1:], cells[1:], strict=True):
         digits = cell.strip()

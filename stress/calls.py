@@ -1,7 +1,7 @@
 """The log of calls to the system under test, as the oracles get it, and the proxy that writes it.
 
-A `Call` is fed after the call returned or raised; the device records of what the call enqueued come before it.
-`args` are the values in the order of the method's signature in `stress/sut.py`.
+A `Call` is fed after the call returned or raised; the device records of what the call enqueued
+come before it. `args` are the values in the order of the method's signature in `stress/sut.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from onearena.stress.sut import Grant, SystemUnderTest, Use
 class Call(NamedTuple):
     """One call of the world.
 
-    `answer` is what it returned (None when it raised), `error` what it raised. `probe` marks a call that a
-    correct system refuses with `MisuseError` and nothing changed; such a call stands between two `snapshot` calls.
-    `step` is the world step it belongs to.
+    `answer` is what it returned (None when it raised), `error` what it raised. `probe` marks a
+    call that a correct system refuses with `MisuseError` and nothing changed; such a call stands
+    between two `snapshot` calls. `step` is the world step it belongs to.
     """
 
     serial: int
@@ -35,7 +35,8 @@ class Call(NamedTuple):
 
 
 class LoggedSut:
-    """Stands before a system under test and hands every call to `sink`; adds about a microsecond a call.
+    """Stands before a system under test and hands every call to `sink`; adds about a microsecond a
+    call.
 
     Same methods, same answers, same exceptions: an exception is logged, then raised on.
     """
@@ -63,9 +64,7 @@ class LoggedSut:
 
     def _done(self, name: str, args: tuple[object, ...], answer: object) -> None:
         self.serial += 1
-        self._record_sink(
-            Call(self.serial, self.step, name, args, answer, None, self.probing)
-        )
+        self._record_sink(Call(self.serial, self.step, name, args, answer, None, self.probing))
 
     def _failed(self, name: str, args: tuple[object, ...], error: Exception) -> None:
         self.serial += 1
@@ -286,7 +285,9 @@ class LoggedSut:
         return answer
 
     def retire_own(self, use: Use) -> None:
-        """Retire a use the system enqueued itself; not logged, since no call of the world recorded it."""
+        """Retire a use the system enqueued itself; not logged, since no call of the world recorded
+        it.
+        """
         self.inner.retire(use)
 
     def probe(self, call: Callable[[], object]) -> MisuseError | None:

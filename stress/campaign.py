@@ -1,8 +1,9 @@
 """Campaigns: many schedules on all cores, results streamed, no seed lost.
 
-Worker processes take chunks of seeds and send each schedule's result at once. A worker that dies is a reported
-crash of the seed it was running; the rest of its chunk goes back to the queue. Every process gets another hash
-seed, and a sample of the schedules is run a second time in another process: unequal digests are nondeterminism.
+Worker processes take chunks of seeds and send each schedule's result at once. A worker that dies
+is a reported crash of the seed it was running; the rest of its chunk goes back to the queue. Every
+process gets another hash seed, and a sample of the schedules is run a second time in another
+process: unequal digests are nondeterminism.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ EXIT_INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a campaign runs. `last` None: until interrupted or out of budget. `models` take turns by seed."""
+    """What a campaign runs. `last` None: until interrupted or out of budget. `models` take turns
+    by seed.
+    """
 
     first: int = 0
     last: int | None = None
@@ -352,7 +355,9 @@ class Campaign:
         return result, task[2]
 
     def _died(self, worker: _Worker, task: Task) -> tuple[RunResult, bool]:
-        """The process ended in the middle of seed `worker.at`: a crash of that seed, and of no other."""
+        """The process ended in the middle of seed `worker.at`: a crash of that seed, and of no
+        other.
+        """
         worker.process.join()
         self._workers.remove(worker)
         seed = worker.at

@@ -1,16 +1,17 @@
 """Seeded, named, recorded decisions.
 
-Everything a schedule decides goes through `Choices.pick(name, bound)`. The k-th decision of a name depends on
-the seed, the name and k alone: other decisions, the hash seed, the platform and the order of the code do not
-enter, so an edit that adds a decision elsewhere changes nothing here.
+Everything a schedule decides goes through `Choices.pick(name, bound)`. The k-th decision of a name
+depends on the seed, the name and k alone: other decisions, the hash seed, the platform and the
+order of the code do not enter, so an edit that adds a decision elsewhere changes nothing here.
 
-A recording is the list of the world's steps, each with its label and the values of its decisions by name. A
-replay takes the steps as written: a decision that the recording does not hold comes from the seed, and the
-first step or decision that could not be honoured is kept as a `Divergence`. Removing a step removes its
-decisions and no other's, which is what shrinking needs.
+A recording is the list of the world's steps, each with its label and the values of its decisions
+by name. A replay takes the steps as written: a decision that the recording does not hold comes
+from the seed, and the first step or decision that could not be honoured is kept as a `Divergence`.
+Removing a step removes its decisions and no other's, which is what shrinking needs.
 
-The generator is counter based: block b of a name is BLAKE2b(seed, name, b), sixteen 32-bit words; word w gives
-`w * bound >> 32` (Lemire's multiply-shift; its bias is below bound / 2**32, nothing for our bounds).
+The generator is counter based: block b of a name is BLAKE2b(seed, name, b), sixteen 32-bit words;
+word w gives `w * bound >> 32` (Lemire's multiply-shift; its bias is below bound / 2**32, nothing
+for our bounds).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _WORDS = struct.Struct("<16I")
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay first left its recording: world step, decision (or step) name, what happened."""
+    """Where a replay first left its recording: world step, decision (or step) name, what
+    happened.
+    """
 
     step: int
     name: str
@@ -59,11 +62,20 @@ class _Lane:
 class Choices:
     """The decisions of one schedule. One thread; a decision costs about half a microsecond.
 
-    `begin_step(label)` opens a step; decisions before the first one belong to a step labelled "setup". With
-    `begin_step(label, given=...)` the decisions of the step are replayed.
+    `begin_step(label)` opens a step; decisions before the first one belong to a step labelled
+    "setup". With `begin_step(label, given=...)` the decisions of the step are replayed.
     """
 
-    __slots__ = ("_given", "_journal", "_lanes", "_marks", "_prefix", "_taken", "divergence", "seed")
+    __slots__ = (
+        "_given",
+        "_journal",
+        "_lanes",
+        "_marks",
+        "_prefix",
+        "_taken",
+        "divergence",
+        "seed",
+    )
 
     def __init__(self, seed: int, *, setup: Mapping[str, Sequence[int]] | None = None) -> None:
         """`setup`: recorded decisions of the set-up, replayed."""
@@ -82,9 +94,7 @@ class Choices:
         """Number of the open step; 0 is the set-up."""
         return len(self._marks) - 1
 
-    def begin_step(
-        self, label: str, *, given: Mapping[str, Sequence[int]] | None = None
-    ) -> None:
+    def begin_step(self, label: str, *, given: Mapping[str, Sequence[int]] | None = None) -> None:
         """Open the next step; `given` replays its decisions."""
         self._marks.append((label, len(self._journal)))
         self._given = given
@@ -93,10 +103,7 @@ class Choices:
 
     def pick(self, name: str, bound: int) -> int:
         """A value in `[0, bound)`; `1 <= bound <= BOUND_MAX`. Records it under `name`."""
-        if self._given is not None:
-            value = self._replayed(name, bound)
-        else:
-            value = self.draw(name, bound)
+        value = self._replayed(name, bound) if self._given is not None else self.draw(name, bound)
         self._journal.append((name, value))
         return value
 

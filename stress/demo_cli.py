@@ -1,4 +1,6 @@
-"""`onearena demo`: things to watch. `onearena demo bug` shows the harness catching a real mistake."""
+"""`onearena demo`: things to watch. `onearena demo bug` shows the harness catching a real
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from onearena.stress.terminal import examples
 DEMO_SEEDS_MAX = 400
 STORIES = {
     "free-at-once": (
-        "The toy allocator puts a freed unit straight back on its hole list and forgets who used it. "
-        "A forward on another stream may still be reading the unit when its next owner writes."
+        "The toy allocator puts a freed unit straight back on its hole list and forgets who used",
+        "it. A forward on another stream may still be reading it when its next owner writes.",
     ),
     "last-use-only": (
-        "The toy allocator keeps one event for each unit: the latest. With two streams at work, waiting "
-        "for the latest use says nothing about the one before."
+        "The toy allocator keeps one event for each unit: the latest. With two streams at work,",
+        "waiting for the latest use says nothing about the one before.",
     ),
     "read-fast-path": (
-        "The toy allocator records who writes a unit and not who reads it. A reader that is still running "
-        "sees the next owner's bytes."
+        "The toy allocator records who writes a unit and not who reads it. A reader that is still",
+        "running sees the next owner's bytes.",
     ),
 }
 
@@ -30,7 +32,9 @@ def demo() -> None:
 
 
 @demo.command(epilog=examples("onearena demo bug", "onearena demo bug --bug last-use-only"))
-@click.option("--bug", "name", default="free-at-once", metavar="NAME", help="Which mistake to plant.")
+@click.option(
+    "--bug", "name", default="free-at-once", metavar="NAME", help="Which mistake to plant."
+)
 def bug(*, name: str) -> int:
     """Let the harness find a mistake in a small allocator, and explain it.
 
@@ -42,7 +46,7 @@ def bug(*, name: str) -> int:
 
     if name not in BUGS:
         raise UsageError("--bug", name, f"give one of {', '.join(BUGS)}")
-    click.echo(STORIES[name])
+    click.echo("\n".join(STORIES[name]))
     clean = [seed for seed in range(10) if run_schedule(RunSpec(seed, "toy")).verdict != "pass"]
     click.echo(f"First the correct toy: 10 schedules, {len(clean)} failures.")
     for seed in range(DEMO_SEEDS_MAX):

@@ -1,14 +1,14 @@
 """The end of a run: faults stop, nothing new starts, and everything that is open has to end.
 
-If it does not within a bounded number of rounds, the run is `Stuck`: a liveness failure of the system or of what
-it made the device wait for.
+If it does not within a bounded number of rounds, the run is `StuckError`: a liveness failure of
+the system or of what it made the device wait for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from onearena.stress.world import Stuck, World
+from onearena.stress.world import StuckError, World
 
 if TYPE_CHECKING:
     from onearena.stress.actors_copies import Copies
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 ROUNDS_MAX: Final = 64
 STEPS_MAX: Final = 50_000
 
-__all__ = ["Stuck", "drain"]
+__all__ = ["StuckError", "drain"]
 
 
 def drain(
     world: World, requests: Requests, copies: Copies | None, transfers: Transfers | None
 ) -> None:
-    """Free all, run the device dry, retire all, tear lost connections down. Raises `Stuck`."""
+    """Free all, run the device dry, retire all, tear lost connections down. Raises `StuckError`."""
     _free_all(world, requests, copies, transfers)
     for _ in range(ROUNDS_MAX):
         _run_dry(world)
@@ -46,7 +46,7 @@ def drain(
             return
     left = [f"use {entry.use.serial} of kind {entry.use.kind.name}" for entry in world.uses]
     left += [f"transfer {entry.transfer}" for entry in world.transfers]
-    raise Stuck(
+    raise StuckError(
         f"after {ROUNDS_MAX} rounds of draining these have not ended: {', '.join(left[:6])}; "
         f"{len(world.units)} ids are still held"
     )
@@ -58,7 +58,7 @@ def _run_dry(world: World) -> None:
         if not steps:
             return
         world.device.step(steps[0])
-    raise Stuck(f"the device still had work after {STEPS_MAX} steps")
+    raise StuckError(f"the device still had work after {STEPS_MAX} steps")
 
 
 def _free_all(

@@ -1,9 +1,10 @@
 """Content of units as the world expects it, and the device work of a modeled forward.
 
-A unit's expected content is a tuple of runs `(start, end, stamp)`, bytes relative to the unit, ascending. A stamp
-names one write of one life of one id: token units keep the stamp of their first write while entries are
-appended, and get a new one when entries are written over (a rejected draft tail, a state updated in place).
-A forward's read touches carry the stamp that its bytes held when it was launched, its write touches the new one.
+A unit's expected content is a tuple of runs `(start, end, stamp)`, bytes relative to the unit,
+ascending. A stamp names one write of one life of one id: token units keep the stamp of their first
+write while entries are appended, and get a new one when entries are written over (a rejected draft
+tail, a state updated in place). A forward's read touches carry the stamp that its bytes held when
+it was launched, its write touches the new one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ NOTHING: Runs = ()
 
 
 class UnitState:
-    """What the world knows of one id it holds. `fixed` counts transfers, `pins` pins, `refs` references."""
+    """What the world knows of one id it holds. `fixed` counts transfers, `pins` pins, `refs`
+    references.
+    """
 
     __slots__ = ("band", "fixed", "nbytes", "pinned", "refs", "runs", "stamp")
 
@@ -66,7 +69,8 @@ def forward_work(
     passes: int,
     label: str,
 ) -> Work:
-    """The work of a forward: all of `reads[i]` of the i-th read unit, and `writes[j]` of the j-th written one.
+    """The work of a forward: all of `reads[i]` of the i-th read unit, and `writes[j]` of the j-th
+    written one.
 
     Reads that name no run touch nothing. Addresses come from the buffer slot when there is one.
     """
@@ -102,9 +106,7 @@ def transfer_work(use: Use, runs: Sequence[Runs], *, pieces: int, peer: int, lab
         for unit, pieces_of_it in zip(units, runs, strict=True)
         for start, end, stamp in pieces_of_it
     )
-    return Work(
-        use.kind, use.accesses, label=label, touches=touches, pieces=pieces, peer=peer
-    )
+    return Work(use.kind, use.accesses, label=label, touches=touches, pieces=pieces, peer=peer)
 
 
 def copy_work(

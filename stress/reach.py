@@ -1,4 +1,6 @@
-"""What a campaign of the default profile is planned to reach, by name; vacuity is judged against this."""
+"""What a campaign of the default profile is planned to reach, by name; vacuity is judged against
+this.
+"""
 
 from __future__ import annotations
 

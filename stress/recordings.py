@@ -1,7 +1,8 @@
 """Choices files: a recorded schedule as JSON, versioned, read with suspicion.
 
-The file holds the seed, what ran, and every step with its decisions by name. Lines are one step each, so that
-two recordings can be compared with a text diff. Files of version 1 replay as long as the format's major is 1.
+The file holds the seed, what ran, and every step with its decisions by name. Lines are one step
+each, so that two recordings can be compared with a text diff. Files of version 1 replay as long as
+the format's major is 1.
 """
 
 from __future__ import annotations

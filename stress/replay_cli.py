@@ -15,8 +15,8 @@ from onearena.stress.terminal import examples
 def replay(*, file: str, as_json: bool) -> int:
     """Replay a recorded schedule and print the same failure.
 
-    Exit codes: 0 it passes now, 1 a rule is broken, 2 usage, 3 it broke another rule or left its recording
-    and passed, 4 no progress.
+    Exit codes: 0 it passes now, 1 a rule is broken, 2 usage, 3 it broke another rule or left its
+    recording and passed, 4 no progress.
     """
     from onearena.stress.recordings import load_recording, same_failure
     from onearena.stress.report import failure_text

@@ -14,13 +14,13 @@ NAMED_MAX: Final = 12
 
 RULES: Final[dict[str, str]] = {
     "1": "a free is logical at once; the bytes wait until every recorded use is over",
-    "2": "a freed unit stays pending until every use that was not cancelled is over, not just the last",
+    "2": "a freed unit stays pending until every use is over that was not cancelled",
     "3": "a moved unit's old readers keep the source, and new readers come after the copy",
-    "4": "an old writer is ordered before the copy of a move; a unit under a transfer never moves",
-    "5": "bytes beyond a frontier that retreated stay fenced while a use of them is outstanding",
-    "6": "each next writer waits for every earlier use of its bytes, each reader for every write it reads",
-    "7": "a range is published for a receive after every use of it retired, for a send after its writes",
-    "8": "every user is recorded before its work is enqueued; nobody waits on an unrecorded event",
+    "4": "an old writer is ordered before a move's copy; a unit under a transfer never moves",
+    "5": "bytes beyond a retreated frontier stay fenced while a use of them is outstanding",
+    "6": "a writer waits for every earlier use of its bytes, a reader for every write it reads",
+    "7": "publish for a receive after every use retired, for a send after every write ended",
+    "8": "users are recorded before their work is enqueued; nobody waits on an unrecorded event",
     "9": "a forward resolves its ids once, in the step that records and launches it",
     "10": "decisions follow the sequence of calls, never timing",
     "11": "a unit with more than one reference is never written: the writer forks it",
@@ -45,8 +45,10 @@ def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> lis
 def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> str:
     """Several lines: what broke, the events, the rule in words, how to see it again."""
     lines = [
-        f"FAILED seed {result.seed} ({result.system}, {result.model}) "
-        f"at step {result.steps}: {result.verdict}"
+        (
+            f"FAILED seed {result.seed} ({result.system}, {result.model}) "
+            f"at step {result.steps}: {result.verdict}"
+        )
     ]
     if result.violations:
         # The order oracle's report names both events and the missing edge: it explains best.
@@ -73,16 +75,22 @@ def summary_text(summary: Summary) -> str:
     """The end block of a campaign."""
     steps = summary.steps
     lines = [
-        f"{summary.schedules} schedules of {summary.system} in {summary.seconds:.1f} s on "
-        f"{summary.jobs} jobs: {summary.schedules_per_s:.1f} schedules/s, "
-        f"{summary.steps_per_s:.0f} steps/s",
+        (
+            f"{summary.schedules} schedules of {summary.system} in {summary.seconds:.1f} s on "
+            f"{summary.jobs} jobs: {summary.schedules_per_s:.1f} schedules/s, "
+            f"{summary.steps_per_s:.0f} steps/s"
+        ),
         f"steps a schedule: min {steps.lowest}, median {steps.median}, max {steps.highest}",
-        f"steps above 90% occupancy: {summary.crowded_share:.1%}; with three or more forwards in "
-        f"flight: {summary.busy_share:.1%}",
+        (
+            f"steps above 90% occupancy: {summary.crowded_share:.1%}; with three or more forwards in "
+            f"flight: {summary.busy_share:.1%}"
+        ),
         "verdicts: " + (_pairs(summary.verdicts) or "none"),
         f"models: {_pairs(summary.models) or 'none'}",
-        f"reached {sum(1 for n in summary.planned.values() if n)} of {len(summary.planned)} "
-        f"planned situations; determinism checked on {summary.rechecked} schedules",
+        (
+            f"reached {sum(1 for n in summary.planned.values() if n)} of {len(summary.planned)} "
+            f"planned situations; determinism checked on {summary.rechecked} schedules"
+        ),
     ]
     missing = [name for name, count in summary.planned.items() if not count]
     if missing:

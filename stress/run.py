@@ -1,7 +1,7 @@
 """One schedule: build device, system under test, world and oracles; run, drain, judge.
 
-`run_schedule` is pure in its spec: equal specs give equal results, in any process. A spec is a seed, or a
-recording to replay.
+`run_schedule` is pure in its spec: equal specs give equal results, in any process. A spec is a
+seed, or a recording to replay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onearena.stress.actors_transfers import Transfers
 from onearena.stress.arrivals import Arrival
 from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.choices import Choices, Divergence, StepRecord
-from onearena.stress.drain import Stuck, drain
+from onearena.stress.drain import StuckError, drain
 from onearena.stress.oracles.base import Violation
 from onearena.stress.oracles.conservation import ConservationOracle
 from onearena.stress.oracles.geometry import GeometryOracle
@@ -67,8 +67,8 @@ class RunSpec:
 class RunResult:
     """What came of a schedule. `verdict` is pass, violation, crash or stuck.
 
-    `crowded_steps` are those above 90% occupancy, `busy_steps` those with three or more forwards in flight on
-    the device. `recording` is kept for failures.
+    `crowded_steps` are those above 90% occupancy, `busy_steps` those with three or more forwards
+    in flight on the device. `recording` is kept for failures.
     """
 
     seed: int
@@ -164,19 +164,21 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
 
 
 def run_schedule(spec: RunSpec) -> RunResult:
-    """Run one schedule to its end or to the first broken rule. Never raises for what the system does."""
+    """Run one schedule to its end or to the first broken rule. Never raises for what the system
+    does.
+    """
     recording = spec.recording
     choices = Choices(spec.seed, setup=recording[0].decisions if recording else None)
     rig: Rig | None = None
     verdict, crash = "pass", ""
     try:
         rig = build_rig(spec, choices)
-        _run_steps(rig, spec, choices)
+        _run_steps(rig, spec)
         if not rig.violations:
             _finish(rig)
-    except Stuck as stuck:
+    except StuckError as stuck:
         verdict, crash = "stuck", str(stuck)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever a system raises is a result, not our end
         verdict, crash = "crash", traceback.format_exc(limit=12)
     if rig is None:
         return RunResult(
@@ -217,7 +219,7 @@ def run_schedule(spec: RunSpec) -> RunResult:
     )
 
 
-def _run_steps(rig: Rig, spec: RunSpec, choices: Choices) -> None:
+def _run_steps(rig: Rig, spec: RunSpec) -> None:
     world, meter = rig.world, rig.meter
     crowded_at = world.facts.arena_bytes * CROWDED_PER_MILLE // 1000
     labels: Sequence[StepRecord] | None = None

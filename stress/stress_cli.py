@@ -35,7 +35,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--budget", metavar="TIME", help="Stop after this long, e.g. 60s, 5m, 2h.")
 @click.option("--model", default="any", metavar="NAME", help="A known model, any, or all in turn.")
 @click.option("--system", default="arena", metavar="NAME", help="arena, toy, or toy:BUG.")
-@click.option("--arrivals", metavar="FILE", help="Requests from a trace (Azure CSV, Mooncake JSONL).")
+@click.option("--arrivals", metavar="FILE", help="Requests from a trace (CSV, JSONL).")
 @click.option("--jobs", metavar="N", help="Processes; default: one a core.")
 @click.option("--out", metavar="DIR", help="Write summary.json and a choices file of each failure.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
@@ -55,9 +55,9 @@ def stress(
 ) -> int:
     """Run seeded schedules against the lifecycle rules.
 
-    Without flags: the portfolio of models and strategies on all cores until Ctrl-C. Exit codes: 0 pass, 1 a rule
-    broken, 2 usage, 3 nondeterminism, 4 no progress, 5 planned situations never reached, 6 no schedule
-    finished in the budget, 130 interrupted.
+    Without flags: the portfolio of models and strategies on all cores until Ctrl-C. Exit codes: 0
+    pass, 1 a rule broken, 2 usage, 3 nondeterminism, 4 no progress, 5 planned situations never
+    reached, 6 no schedule finished in the budget, 130 interrupted.
     """
     if seeds is not None and seed is not None:
         raise UsageError("--seed", seed, "give either --seed or --seeds")
@@ -188,7 +188,8 @@ def run_plan(
     if summary.interrupted or (plan.last is None and not as_json):
         text += f"\nresume: onearena stress --seeds {summary.next_seed}:{plan.last or ''}"
         text += "" if plan.system == "arena" else f" --system {plan.system}"
-        text += "" if plan.models == ("any",) else f" --model {'all' if plan.models[1:] else plan.models[0]}"
+        if plan.models != ("any",):
+            text += f" --model {'all' if plan.models[1:] else plan.models[0]}"
         text += f" --arrivals {arrivals}" if arrivals else ""
     return _end(summary, text, folder, as_json=as_json)
 

@@ -13,7 +13,7 @@ from onearena.core.device.modeled import ModeledDevice
 from onearena.core.errors import UsageError
 from onearena.stress.choices import Choices
 from onearena.stress.oracles.base import UnitName
-from onearena.stress.sut import PlanFacts, SystemUnderTest
+from onearena.stress.sut import SystemUnderTest
 from onearena.stress.toy import BUGS, Toy, ToyBand
 
 Locate = Callable[[Space, int, int], UnitName | None]
@@ -25,8 +25,8 @@ SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
 class Built:
     """A device and a system on it, fresh; `locate` names the unit a byte range belongs to.
 
-    `unjudged` names oracles whose reports do not count: a system that waits more often than it must, and says
-    so, is not told on.
+    `unjudged` names oracles whose reports do not count: a system that waits more often than it
+    must, and says so, is not told on.
     """
 
     device: ModeledDevice
@@ -64,21 +64,19 @@ def _toy(bug: str, choices: Choices) -> Built:
         bands.append(ToyBand(lifetime, entry_bytes * entries, units, lifetime, span, entries))
     device = ModeledDevice(eager=True)
     toy = Toy(device, bands, host_units=choices.between("toy.host", 2, 16), bug=bug)
-    return Built(device, toy, locator(toy.plan), frozenset(("economy",)))
+    return Built(device, toy, locator(toy), frozenset(("economy",)))
 
 
-def locator(plan: PlanFacts) -> Locate:
-    """Names units for reports: the one band whose bytes may be meant is not known, so only fixed bands
-    (a toy's) and host ranges get a name; others get the first band's grid."""
+def locator(sut: SystemUnderTest) -> Locate:
+    """Names the unit that bytes belong to now, for reports: bands move, so it asks the system."""
 
     def locate(space: Space, start: int, end: int) -> UnitName | None:
         if space is not Space.ARENA:
             return None
-        for facts in plan.bands:
-            unit, rest = divmod(start - facts.origin_bytes, facts.unit_bytes)
-            inside = facts.first_unit <= unit < facts.first_unit + facts.capacity_units
-            if inside and rest + (end - start) <= facts.unit_bytes:
-                return UnitName(facts.name, unit)
+        for band in sut.snapshot(units=False).bands:
+            unit, rest = divmod(start - band.origin_bytes, band.unit_bytes)
+            if band.low_unit <= unit < band.high_unit and rest + end - start <= band.unit_bytes:
+                return UnitName(band.name, unit)
         return None
 
     return locate

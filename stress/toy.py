@@ -1,11 +1,12 @@
 """A small allocator behind the harness's interface: fixed pools, physical ids, no moves.
 
-It is what a newcomer may bring: every band has its own fixed share of the arena, an id names a physical unit (and
-the life of that unit), and a unit remembers the uses that touched it. In its correct form it obeys the waits of
-lifecycle rules 1, 2, 6, 7, 8, 11 and 12. `bug` plants one mistake that people really make:
+It is what a newcomer may bring: every band has its own fixed share of the arena, an id names a
+physical unit (and the life of that unit), and a unit remembers the uses that touched it. In its
+correct form it obeys the waits of lifecycle rules 1, 2, 6, 7, 8, 11 and 12. `bug` plants one
+mistake that people really make:
 
-* `free-at-once`: a free puts the unit straight back on the hole list and forgets its uses, although a forward on
-  another stream may still read it.
+* `free-at-once`: a free puts the unit straight back on the hole list and forgets its uses,
+although a forward on another stream may still read it.
 * `last-use-only`: a unit keeps one event, the latest; the uses before it are forgotten.
 * `read-fast-path`: reads are not recorded at all ("nobody waits for a read").
 """
@@ -45,7 +46,9 @@ PENDING: Final = 3
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """One unfinished use: its end is `event` (streams) or `transfer`; `waited` streams are after it."""
+    """One unfinished use: its end is `event` (streams) or `transfer`; `waited` streams are after
+    it.
+    """
 
     use: Use
     ticket: int = 0
@@ -59,7 +62,9 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """One physical unit of the arena (`band` >= 0) or of the host tier (`band` = -1 - band of the arena)."""
+    """One physical unit of the arena (`band` >= 0) or of the host tier (`band` = -1 - band of the
+    arena).
+    """
 
     band: int
     number: int
@@ -151,7 +156,9 @@ class Toy:
         offset = 0
         for index, (band, low) in enumerate(zip(bands, self._lows, strict=True)):
             grid = self._geometry.bands[index].grid
-            units = [_Unit(index, n, grid.start(n), grid.end(n)) for n in range(low, low + band.units)]
+            units = [
+                _Unit(index, n, grid.start(n), grid.end(n)) for n in range(low, low + band.units)
+            ]
             self._bands.append(units)
             self._units.append({unit.number: unit for unit in units})
             size = band.unit_bytes
@@ -166,7 +173,8 @@ class Toy:
         self._serial = 0
         self._epoch = 0
 
-    # -- capacity -------------------------------------------------------------------------------------
+    # -- capacity
+    # -------------------------------------------------------------------------------------
     def fits(self, demand: Sequence[int]) -> Answer:
         """Whether the fixed pools hold it; a unit under a transfer blocks."""
         blockers: list[Blocker] = []
@@ -251,7 +259,8 @@ class Toy:
             self.free(ids)
         return grant
 
-    # -- uses -----------------------------------------------------------------------------------------
+    # -- uses
+    # -----------------------------------------------------------------------------------------
     def record(
         self,
         kind: UseKind,
@@ -364,7 +373,8 @@ class Toy:
             if opened.lost and opened.use.peer == peer:
                 self._close(opened)
 
-    # -- moves and host tier ---------------------------------------------------------------------------
+    # -- moves and host tier
+    # ---------------------------------------------------------------------------
     def compact(self, *, budget_units: int) -> int:
         """Nothing moves here."""
         return 0
@@ -393,7 +403,8 @@ class Toy:
             unit.references = 0
             unit.state = PENDING if unit.uses else HOLE
 
-    # -- facts ----------------------------------------------------------------------------------------
+    # -- facts
+    # ----------------------------------------------------------------------------------------
     def resolve(self, ids: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
         """(id, start, end) bytes."""
         return tuple((unit.name, unit.start, unit.end) for unit in self._find_all(ids, "ids"))
@@ -424,9 +435,7 @@ class Toy:
                     transfer_units=sum(self._transferring(unit) for unit in members),
                     quarantined_units=sum(unit.quarantined for unit in members),
                     states=bytes(states) if units else b"",
-                    ids=tuple(
-                        unit.name if unit.state == LIVE else 0 for unit in members
-                    )
+                    ids=tuple(unit.name if unit.state == LIVE else 0 for unit in members)
                     if units
                     else (),
                 )
@@ -442,7 +451,8 @@ class Toy:
             tuple(_use_snapshot(opened) for opened in self._open.values()),
         )
 
-    # -- inside ---------------------------------------------------------------------------------------
+    # -- inside
+    # ---------------------------------------------------------------------------------------
     def _next_serial(self) -> int:
         self._serial += 1
         return self._serial

@@ -1,7 +1,8 @@
 """What one schedule is made of: its arena, its rates, its requests. All drawn from the choices.
 
-`draw_options` is swarm testing: each run turns some kinds of step off and others up, so that a run which must be
-deep in one corner is not diluted by the rest. The drawn options are part of the recording and of the report.
+`draw_options` is swarm testing: each run turns some kinds of step off and others up, so that a run
+which must be deep in one corner is not diluted by the rest. The drawn options are part of the
+recording and of the report.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ PROFILES: Final = ("default", "demo")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The rates and limits of one run; every field is drawn. Units are units of a band, not bytes."""
+    """The rates and limits of one run; every field is drawn. Units are units of a band, not
+    bytes.
+    """
 
     steps: int
     weights: dict[str, int]
@@ -92,7 +95,8 @@ def draw_options(
     for kind, (weight, off) in STEP_KINDS.items():
         on = not (off and choices.chance("swarm.off", off))
         weights[kind] = weight * factors[choices.pick("swarm.factor", 4)] if on else 0
-    # Device work must neither starve (everything blocks) nor race ahead (nothing is ever in flight).
+    # Device work must neither starve (everything blocks) nor race ahead (nothing is ever in
+    # flight).
     weights["device"] = (60, 100, 160, 300)[choices.pick("swarm.device", 4)]
     _disable(weights, capabilities)
     fitting, share = _request_room(facts)
@@ -142,7 +146,9 @@ def _disable(weights: dict[str, int], capabilities: Capabilities) -> None:
 
 
 def _request_room(facts: PlanFacts) -> tuple[int, int]:
-    """How many requests of about six context units the arena holds, and the context units for each."""
+    """How many requests of about six context units the arena holds, and the context units for
+    each.
+    """
     fixed = context = 0
     for band in facts.bands:
         if band.lifetime == "context":
@@ -176,7 +182,8 @@ class RequestSource:
         self._page = facts.page_size
         self._arrivals = arrivals
         self._next = 0
-        # A trace's tokens shrink by one factor, so that the longest prompts fill what a drawn one may fill.
+        # A trace's tokens shrink by one factor, so that the longest prompts fill what a drawn one
+        # may fill.
         longest = max((row.prompt_tokens for row in arrivals), default=1)
         self._scale = max(1, longest // (options.prompt_units_max * facts.page_size))
 

@@ -1,9 +1,10 @@
 """The world: what a serving engine around the allocator may do, one legal step at a time.
 
-A world step is one host action (a call or a short run of calls that belong together) or one step of the device.
-The strategy chooses the kind from those possible now, the actors choose the rest; every choice is named and recorded.
-All steps are legal for a correct system; the world obeys the engine's own duties (a shared unit is forked before
-it is written, a use is retired after its event was seen, record and launch are one step) and no others.
+A world step is one host action (a call or a short run of calls that belong together) or one step
+of the device. The strategy chooses the kind from those possible now, the actors choose the rest;
+every choice is named and recorded. All steps are legal for a correct system; the world obeys the
+engine's own duties (a shared unit is forked before it is written, a use is retired after its event
+was seen, record and launch are one step) and no others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DEAD_KEPT_MAX: Final = 32
 DRAIN_ROUNDS_MAX: Final = 20_000
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """The drain phase made no progress: a liveness failure."""
 
 
@@ -121,7 +122,8 @@ class World:
         self._steps: list[Step] = []
         self._faults = any(options.faults.values())
 
-    # -- steps ----------------------------------------------------------------------------------------
+    # -- steps
+    # ----------------------------------------------------------------------------------------
     def add(self, kind: str, can: Can, act: Act) -> None:
         """Offer a kind of step, if its weight in this run is not 0."""
         weight = self.options.weights.get(kind, 0)
@@ -230,7 +232,8 @@ class World:
         """Count something reached."""
         self.reach[name] = self.reach.get(name, 0) + count
 
-    # -- ids ------------------------------------------------------------------------------------------
+    # -- ids
+    # ------------------------------------------------------------------------------------------
     def next_stamp(self) -> int:
         """A stamp nobody has used."""
         self.stamp += 1
@@ -307,7 +310,8 @@ class World:
                 del self.dead[: DEAD_KEPT_MAX // 2]
             self.dead.append(name)
 
-    # -- uses -----------------------------------------------------------------------------------------
+    # -- uses
+    # -----------------------------------------------------------------------------------------
     def room_for_use(self) -> bool:
         """Whether another use may be in flight."""
         return len(self.uses) < self.options.uses_max
@@ -354,5 +358,7 @@ class World:
                 unit.fixed -= 1
 
     def pick_of(self, name: str, count: int, window: int = 0) -> int:
-        """An index below `count`; with `window`, below that, for lists whose old entries come first."""
+        """An index below `count`; with `window`, below that, for lists whose old entries come
+        first.
+        """
         return self.choices.pick(name, min(count, window) if window else count)

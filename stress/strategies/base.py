@@ -1,7 +1,7 @@
 """What a strategy is: it chooses the kind of the next world step and the next step of the device.
 
-A strategy sees names and counts, never the system under test. It draws from the run's choices with `draw`:
-what it chose is recorded as the label of the step, so a replay needs no strategy.
+A strategy sees names and counts, never the system under test. It draws from the run's choices with
+`draw`: what it chose is recorded as the label of the step, so a replay needs no strategy.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Strategy(Protocol):
     def kind(self, kinds: Sequence[str], weights: Sequence[int], can: Callable[[int], bool]) -> int:
         """Index of the kind of the next world step, one that `can` be taken now; -1 when none can.
 
-        `kinds` and `weights` (positive) are the same lists all through a run. A guard may be costly: ask only
-        for the kinds you would take.
+        `kinds` and `weights` (positive) are the same lists all through a run. A guard may be
+        costly: ask only for the kinds you would take.
         """
 
     def device(self, steps: Sequence[Step], names: Sequence[str]) -> int:
@@ -76,10 +76,11 @@ STALL_STEPS_MAX: Final = 60
 
 
 class SlowReader(RandomWalk):
-    """Stalls one stream (or the transfers) at a time for as long as other work exists, up to a drawn length.
+    """Stalls one stream (or the transfers) at a time for as long as other work exists, up to a
+    drawn length.
 
-    What a late reader or writer does to units freed, moved or overgrown meanwhile is where most pending,
-    vacated and fenced mistakes show.
+    What a late reader or writer does to units freed, moved or overgrown meanwhile is where most
+    pending, vacated and fenced mistakes show.
     """
 
     name = "slow-reader"
@@ -102,7 +103,9 @@ class SlowReader(RandomWalk):
 
 
 class DelayBounded(RandomWalk):
-    """Device steps first come first served, except for a few delays: most real device work is FIFO."""
+    """Device steps first come first served, except for a few delays: most real device work is
+    FIFO.
+    """
 
     name = "fifo"
 
