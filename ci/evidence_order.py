@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -67,7 +68,7 @@ def main() -> int:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            multiprocessing.get_context("spawn").Pool(options.jobs) as pool,
+            multiprocessing.get_context("spawn").Pool(options.jobs, _leave_interrupts) as pool,
             options.state.open("a") as state,
         ):
             for block in pool.imap_unordered(_compare_block, todo):
@@ -101,6 +102,11 @@ def _options() -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
     return options
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is for the parent, which then ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _compare_block(block: tuple[int, int]) -> dict[str, Any]:

@@ -55,7 +55,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "onearena.stress.doctor", "doctor", "Say what this machine has, and what is missing."
     ),
     "mutants": LazyCommand(
-        "onearena.stress.mutants_cli", "mutants", "Plant faults and count the ones caught."
+        "onearena.stress.mutants_cli",
+        "mutants",
+        "Plant faults one at a time and count the ones an oracle reports.",
     ),
     "plan": LazyCommand(
         "onearena.stress.plan_cli", "plan", "Show the storage plan of MODEL and a byte budget."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,21 @@ def test_imports_come_from_this_checkout_once():
 
     assert Path(onearena.core.errors.__file__).resolve() == ROOT / "core" / "errors.py"
     assert "core" not in sys.modules, "a test imported core beside onearena.core"
+
+
+def test_every_dependency_has_its_reason(pyproject):
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    rows = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines()}
+    reasons = {row[:2] for row in rows if len(row) == 3 and row[2]}
+    project = pyproject["project"]
+    for requirement in project["dependencies"]:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert (name, requirement.removeprefix(name)) in reasons, requirement
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements:
+            name = re.match(r"[\w-]+", requirement)[0]
+            named = any(row[0] == extra and name in row[1].split(", ") for row in reasons)
+            assert named or name == "onearena", f"{extra}: {requirement}"
 
 
 def _imported_by(statement: str) -> set[str]:
