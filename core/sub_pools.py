@@ -13,8 +13,8 @@ from onearena.core.errors import UsageError
 from onearena.core.geometry import Placement, placement_of
 from onearena.core.layout import EntryLayout, Lifetime, LifetimeKind, Part
 
-PAGE_SIZE_MAX = 1 << 26
-"""Largest page: one page of one-byte entries then still has a 26-bit entry index."""
+PAGE_SIZE_MAX = 1 << 40
+"""Largest page in entries: beyond any use, and its bytes are checked against 64 bits."""
 
 BANDS_MAX = 32
 """A virtual id has 5 bits for its band."""

@@ -33,10 +33,11 @@ HOSTILE_TEXT = [
 ]  # fmt: skip
 
 HOSTILE_VALUES = [
-    None, True, False, 0, 1, -1, 2, 15, 2**31, 2**40, 2**63, 2**64, -(2**63), 10**39, 1.5, -0.0, "",
-    "x", "\x00", "a" * 10_000, "window(1)", "window(4096)", "chunk(0)", "request", "context", "bf16",
-    "fp64", [], [[]], {}, {"a": {}}, [1], [0], ["full"], [None], [2**40], [2**20] * 8, [1] * 100,
-    {"kinds": ["full"], "count": 4096}, {"name": "k"}, "bfloat16", "full_attention", ["x"] * 5000,
+    None, True, False, 0, 1, -1, 2, 15, 2**31, 2**40, 2**63, 2**64, -(2**63), 10**39, 1.5, "",
+    -0.0, "x", "\x00", "a" * 10_000, "window(1)", "window(4096)", "chunk(0)", "request", "context",
+    "bf16", "fp64", [], [[]], {}, {"a": {}}, [1], [0], ["full"], [None], [2**40], [2**20] * 8,
+    [1] * 100, {"kinds": ["full"], "count": 4096}, {"name": "k"}, "bfloat16",
+    "full_attention", ["x"] * 5000,
 ]  # fmt: skip
 
 FLAGS = [

@@ -278,7 +278,7 @@ def test_a_tiny_arena_needs_to_be_asked_for():
         ({"arena_bytes": 1 << 63}, "arena_bytes"),
         ({"arena_bytes": 160, "float_anchor_bytes": [16]}, "0 values"),
         ({"arena_bytes": 160, "page_size": 0}, "page_size: 0"),
-        ({"arena_bytes": 160, "page_size": 1 << 40}, "page_size"),
+        ({"arena_bytes": 160, "page_size": (1 << 40) + 1}, "page_size"),
     ],
 )
 def test_from_units_names_the_argument_at_fault(options, word):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 
 import pytest
 
 from onearena.core.declaration import ModelDeclaration, load_plain
 from onearena.core.errors import UsageError
 from onearena.core.models import KNOWN_MODELS
+from onearena.core.models_hf import FAMILIES
 from onearena.core.plain import (
     FILE_BYTES_MAX,
     parse_bytes,
@@ -113,6 +115,17 @@ def test_every_known_model_reads_back_from_its_json(known):
     text = json.dumps(declaration.to_plain())
     plain = parse_text(text, source="f", toml=False)
     assert ModelDeclaration.from_plain(plain, source="f") == declaration
+
+
+def test_the_documented_example_is_a_declaration_and_the_families_are_all_listed(root):
+    page = (root / "docs" / "plan.md").read_text(encoding="utf-8")
+    example = page.split("```json\n")[1].split("```")[0]
+    plain = parse_text(example, source="docs/plan.md", toml=False)
+    declared = ModelDeclaration.from_plain(plain, source="docs/plan.md")
+    assert len(declared.layers) == 25
+    listed = page.split("## Hugging Face configs")[1].split("refused by name: ")[1]
+    words = [word for line in re.findall(r"`([^`]*)`", listed) for word in line.split()]
+    assert [word for word in words if word in FAMILIES] == list(FAMILIES)
 
 
 def test_layers_of_one_kind_name_with_other_parts_keep_their_parts():
