@@ -19,11 +19,18 @@ report.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
+from onearena.core.device.interface import Access
 from onearena.stress.oracles.clocks import Clock
 
-Stamp = tuple[int, int, int, Any, int]
+Node = tuple[int, int, int, str, int | None, tuple[Access, ...]]
+"""Who makes the accesses of one enqueue or transfer: index, number, kind, label, stream (None: a
+transfer), accesses. A plain tuple: one is made for each operation, and almost none is looked at.
+"""
+
+Stamp = tuple[int, int, int, Node, int]
 Stamps = tuple[Stamp, ...]
 
 LIMIT_BYTES: Final = 1 << 62
@@ -98,6 +105,16 @@ class IntervalShadow:
                 writes[cell] = (*_unordered(writes[cell], clock), stamp)
                 reads[cell] = _unordered(reads[cell], clock)
         return race
+
+    def marks(self, start: int, end: int, *, reads: bool) -> Iterator[Stamp]:
+        """Stored writes, and with `reads` stored reads too, in the cells that meet [start, end)."""
+        bounds = self._bounds
+        cell = bisect_right(bounds, start) - 1
+        while bounds[cell] < end:
+            yield from self._writes[cell]
+            if reads:
+                yield from self._reads[cell]
+            cell += 1
 
     def sweep_if_large(self, host: Clock) -> None:
         """`sweep`, if the number of cells has doubled since the last one."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from onearena.core.device.interface import Access, Space
+from onearena.core.device.interface import Space
 from onearena.core.device.trace import (
     Enqueue,
     Observe,
@@ -32,8 +32,9 @@ from onearena.core.device.trace import (
 )
 from onearena.stress.oracles.base import NO_VIOLATIONS, UnitName, Violation
 from onearena.stress.oracles.clocks import Clock, Clocks
-from onearena.stress.oracles.intervals import LIMIT_BYTES, IntervalShadow, Stamp
+from onearena.stress.oracles.intervals import LIMIT_BYTES, IntervalShadow, Node, Stamp
 from onearena.stress.oracles.races import Party, Race, missing_edge
+from onearena.stress.oracles.table_reach import UNIT_SPACES, TableReach
 
 Ranges = tuple[tuple[int, int], ...]
 Locate = Callable[[Space, int, int], UnitName | None]
@@ -43,11 +44,6 @@ SINKS: Final[Mapping[Space, Ranges]] = {Space.ARENA: ((-LIMIT_BYTES, 0),)}
 
 REPORT_LIMIT: Final = 1_000
 """Most reports of one run with `multiple`; after them the oracle is silent."""
-
-# Who makes the accesses of one enqueue or transfer: index, number, kind, label, stream (None: a
-# transfer), accesses. A plain tuple, since one is made for each operation and almost none is ever
-# looked at.
-_Node = tuple[int, int, int, str, int | None, tuple[Access, ...]]
 
 
 class OrderOracle:
@@ -59,7 +55,8 @@ class OrderOracle:
     partner, up to `REPORT_LIMIT`.
 
     `exempt` names the byte ranges of each space where nothing is checked. `locate`, if given,
-    names the unit that a range of bytes belongs to, for reports only.
+    names the unit that a range of bytes belongs to, for reports only. `reach`, if given, counts
+    the cells of rule 6 that were put to the test.
 
     Cost of a record: the components of a clock (streams, and transfers running at once), plus for
     each access a binary search and the cells it covers. Memory: bounded by streams, running
@@ -74,6 +71,7 @@ class OrderOracle:
         exempt: Mapping[Space, Ranges] = SINKS,
         multiple: bool = False,
         locate: Locate | None = None,
+        reach: TableReach | None = None,
     ) -> None:
         self.races: list[Race] = []
         self.accesses = 0
@@ -87,6 +85,7 @@ class OrderOracle:
             for space, ranges in self._exempt.items()
         }
         self._locate = locate
+        self._reach = reach
         self._reports_left = REPORT_LIMIT if multiple else 1
         self._clocks = Clocks()
         self._shadows: dict[int, IntervalShadow] = {space: IntervalShadow() for space in Space}
@@ -158,23 +157,25 @@ class OrderOracle:
         self._clocks.end_transfer(record.transfer)
         return NO_VIOLATIONS
 
-    def _check(self, node: _Node, component: int, clock: Clock) -> tuple[Violation, ...]:
+    def _check(self, node: Node, component: int, clock: Clock) -> tuple[Violation, ...]:
         """Compare each access of one operation with the past, then make it part of the past.
 
         Accesses of one operation never race: the clock contains the operation's own tick.
         """
         found: list[Violation] = []
         tick = clock[component]
-        order = self.accesses
+        order, accesses = self.accesses, node[5]
         shadows, exempt_end = self._shadows, self._exempt_end
         used: set[int] = set()
-        for position, (space, start, end, writes) in enumerate(node[5]):
+        for position, (space, start, end, writes) in enumerate(accesses):
             if start >= end or start < -LIMIT_BYTES or end > LIMIT_BYTES:
                 if start == end:
                     continue
                 raise ValueError(
                     f"access {position} of #{node[0]}: [{start}, {end}) is no byte range"
                 )
+            if self._reach is not None and space in UNIT_SPACES:
+                self._reach.note(shadows[space], accesses[position], node, self._clocks.host)
             stamp = (order + position, component, tick, node, position)
             if start < exempt_end[space]:
                 other = self._check_pieces(space, stamp, clock)
@@ -185,7 +186,9 @@ class OrderOracle:
             used.add(space)
             if other is not None and self._reports_left:
                 found.append(self._report(space, other, stamp))
-        self.accesses = order + len(node[5])
+        self.accesses = order + len(accesses)
+        if self._reach is not None:
+            self._reach.close()
         for touched in used:
             shadows[touched].sweep_if_large(self._clocks.host)
         return tuple(found) if found else NO_VIOLATIONS
