@@ -151,12 +151,17 @@ class _Pending:
 
 
 class Relocation(NamedTuple):
-    """An id seen at another unit than before. `call` is the call that showed it."""
+    """An id seen at another unit than before. `call` is the call that showed it.
+
+    `under_transfer` and `pinned`: it was so at the unit it left.
+    """
 
     fact: IdFact
     old: int
     new: int
     call: int
+    under_transfer: bool
+    pinned: bool
 
 
 class Facts:
@@ -325,6 +330,10 @@ class Facts:
             self._seen_version[stream] = self._host_version
         return clock
 
+    def is_placed(self, fact: IdFact) -> bool:
+        """Whether `fact.unit` is where the id is now: no call since may have moved it."""
+        return fact.unit is not None and max(fact.seen, self.placed) >= self._moving_call
+
     @property
     def host_clock(self) -> Sequence[int]:
         """Positions the host has seen end, by any observation."""
@@ -447,11 +456,16 @@ class Facts:
 
     def locate(self, fact: IdFact, unit: int, call: int) -> bool:
         """The system says `fact` lives at `unit` now; True when that is news."""
+        # Pinned at `fact.unit` only if it was seen there after the last call that may have moved
+        # it.
+        pinned = fact.pins and max(fact.seen, self.placed) >= fact.pin_floor
         fact.seen = call
         if fact.unit == unit:
             return False
         if fact.unit is not None:
-            self.relocations.append(Relocation(fact, fact.unit, unit, call))
+            self.relocations.append(
+                Relocation(fact, fact.unit, unit, call, fact.transfers > 0, pinned)
+            )
             self._leave(fact, "vacated", call)
         fact.unit = unit
         self.at[fact.band][unit] = fact

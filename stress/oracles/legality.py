@@ -171,12 +171,12 @@ class LegalityOracle:
                     self._report("8", message, facts.call, extent=(start, end))
 
     def _judge_relocation(self, relocation: Relocation) -> None:
-        fact, old, new, serial = relocation
+        fact, old, new, serial, under_transfer, pinned = relocation
         unit = self.facts.name(fact.band, old)
         call = f"call #{serial} shows id {fact.id} at unit {new}, before at {old}"
-        if fact.transfers > 0:
+        if under_transfer:
             self._found.append(_violation("4", "a unit under a transfer moved.", unit, (call,)))
-        if fact.pins:
+        if pinned:
             self._found.append(_violation("4", "a pinned unit moved.", unit, (call,)))
         if fact.written:
             start, end = self.facts.unit_range(fact.band, new)

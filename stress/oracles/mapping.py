@@ -107,7 +107,7 @@ class MappingOracle:
     def _judge_relocations(self, call: Call) -> None:
         if self._moved:
             return
-        for fact, old, new, _ in self.facts.relocations:
+        for fact, old, new, *_ in self.facts.relocations:
             self._report(
                 "9",
                 f"id {fact.id} resolves to unit {new}, the inverse map says {old}, and no call in "

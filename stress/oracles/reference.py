@@ -131,7 +131,7 @@ class ReferenceOracle:
         for ids, writing in ((reads, False), (writes, True)):
             for name in ids:  # type: ignore[attr-defined]
                 fact = self.facts.ids.get(name)
-                if fact is None or fact.unit is None:
+                if fact is None or fact.unit is None or not self.facts.is_placed(fact):
                     unknown = True
                     continue
                 start, end = self.facts.unit_range(fact.band, fact.unit)
