@@ -36,6 +36,7 @@ from onearena.stress.oracles.conservation import ConservationOracle
 from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
+from onearena.stress.oracles.table_reach import TableReach
 from onearena.stress.strategies.base import STRATEGIES
 from onearena.stress.systems import build_system
 from onearena.stress.workload import Options, RequestSource, draw_options
@@ -115,6 +116,7 @@ class Rig:
     requests: Requests
     copies: Copies | None
     transfers: Transfers | None
+    cells: TableReach
     violations: list[Violation] = field(default_factory=list)
     oracles: list[Any] = field(default_factory=list)
     meter: _Meter = field(default_factory=_Meter)
@@ -128,7 +130,8 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     built = build_system(spec.system, spec.model, choices)
     device, inner = built.device, built.sut
     violations: list[Violation] = []
-    order = OrderOracle(locate=built.locate)
+    cells = TableReach()
+    order = OrderOracle(locate=built.locate, reach=cells)
     call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities)
     call_oracles.watch(device.memory)
     feeds = [order.feed, call_oracles.feed]
@@ -157,7 +160,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     copies = Copies(world, requests) if inner.capabilities.host_tier else None
     transfers = Transfers(world, requests) if inner.capabilities.transfers else None
     Memory(world, requests)
-    rig = Rig(world, device, requests, copies, transfers, violations, [order, call_oracles])
+    rig = Rig(world, device, requests, copies, transfers, cells, violations, [order, call_oracles])
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig
@@ -205,7 +208,7 @@ def run_schedule(spec: RunSpec) -> RunResult:
         verdict=verdict,
         steps=world.taken,
         digest=_digest(rig),
-        reach=world.reach,
+        reach={**world.reach, **rig.cells.counts()},
         crowded_steps=rig.crowded_steps,
         busy_steps=rig.busy_steps,
         violations=tuple(rig.violations[:VIOLATIONS_KEPT_MAX]),
