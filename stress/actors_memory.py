@@ -104,7 +104,7 @@ class Memory:
 
     def snapshot(self) -> None:
         """Statistics at any moment."""
-        self.world.sut.snapshot()
+        self.world.survey()
 
     def misuse(self) -> None:
         """A call that must be refused with nothing changed."""

@@ -74,6 +74,7 @@ def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> st
 def summary_text(summary: Summary) -> str:
     """The end block of a campaign."""
     steps = summary.steps
+    missing = [name for name, count in summary.planned.items() if not count]
     lines = [
         (
             f"{summary.schedules} schedules of {summary.system} in {summary.seconds:.1f} s on "
@@ -82,17 +83,16 @@ def summary_text(summary: Summary) -> str:
         ),
         f"steps a schedule: min {steps.lowest}, median {steps.median}, max {steps.highest}",
         (
-            f"steps above 90% occupancy: {summary.crowded_share:.1%}; with three or more forwards in "
-            f"flight: {summary.busy_share:.1%}"
+            f"steps above 90% occupancy: {summary.crowded_share:.1%}; with three or more "
+            f"forwards in flight: {summary.busy_share:.1%}"
         ),
         "verdicts: " + (_pairs(summary.verdicts) or "none"),
         f"models: {_pairs(summary.models) or 'none'}",
         (
-            f"reached {sum(1 for n in summary.planned.values() if n)} of {len(summary.planned)} "
+            f"reached {len(summary.planned) - len(missing)} of {len(summary.planned)} "
             f"planned situations; determinism checked on {summary.rechecked} schedules"
         ),
     ]
-    missing = [name for name, count in summary.planned.items() if not count]
     if missing:
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         lines.append("never reached: " + ", ".join(missing[:NAMED_MAX]) + more)

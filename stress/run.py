@@ -241,7 +241,7 @@ def _run_steps(rig: Rig, spec: RunSpec) -> None:
         if len(meter.forwards) >= 3:
             rig.busy_steps += 1
         if not index % FULL_EVERY_STEPS:
-            world.sut.snapshot()
+            world.survey()
 
 
 def _finish(rig: Rig) -> None:

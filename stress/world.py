@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from onearena.core.answers import Blocked, Infeasible
+from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.core.device.interface import EventId, TransferId
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
 from onearena.core.rules import UseKind
@@ -228,6 +228,24 @@ class World:
     def _note_fault(self, fault: Step) -> None:
         self.note("fault." + fault.kind.name.lower())
 
+    def survey(self) -> None:
+        """Take a snapshot and count the states and protections that are there now."""
+        seen = self.sut.snapshot()
+        self.note("snapshots")
+        for band in seen.bands:
+            for state, count in (
+                ("hole", band.hole_units),
+                ("pending", band.pending_units),
+                ("vacated", band.vacated_units),
+                ("transfer", band.transfer_units),
+                ("pinned", band.pinned_units),
+                ("quarantined", band.quarantined_units),
+            ):
+                if count:
+                    self.note("state." + state)
+        if seen.fences:
+            self.note("state.fenced")
+
     def note(self, name: str, count: int = 1) -> None:
         """Count something reached."""
         self.reach[name] = self.reach.get(name, 0) + count
@@ -252,7 +270,10 @@ class World:
     def allocate(
         self, demand: Sequence[int], writer: UseKind, stream: int, caller: str
     ) -> tuple[tuple[int, ...], ...] | None:
-        """Ask for units; None and a note when they are refused."""
+        """Ask for units, sometimes after asking whether they fit; None and a note when refused."""
+        if self.choices.chance("allocate.ask", 250):
+            fits = self.sut.fits(demand)
+            self.note("rung." + fits.rung.name.lower() if isinstance(fits, Fits) else "fits.no")
         answer = self.sut.allocate(demand, writer=writer, stream=stream, caller=caller)
         return self._granted(answer, caller)
 
