@@ -24,7 +24,8 @@ from onearena.core.device.interface import (
     TransferStatus,
     Work,
 )
-from onearena.core.device.modeled_effects import Grids, Job, Memory, run_effect, spoil
+from onearena.core.device.modeled_effects import Job, run_effect, spoil
+from onearena.core.device.modeled_memory import Grids, Memory
 from onearena.core.device.modeled_parts import (
     OP,
     RECORD,
@@ -35,10 +36,10 @@ from onearena.core.device.modeled_parts import (
     Step,
     StepKind,
     Stream,
-    Transfer,
     join_clocks,
     named,
 )
+from onearena.core.device.modeled_transfers import Transfers
 from onearena.core.device.trace import (
     Effect,
     End,
@@ -47,8 +48,6 @@ from onearena.core.device.trace import (
     Record,
     Start,
     Trace,
-    TransferBegin,
-    TransferEnd,
     WaitEvent,
 )
 from onearena.core.errors import DeviceError, MisuseError
@@ -57,7 +56,6 @@ from onearena.core.rules import TRANSFER_KINDS
 __all__ = ["Chooser", "Gate", "ModeledDevice", "Step", "StepKind"]
 
 EVENTS_MAX: Final = 1 << 16
-CLOSED_TRANSFERS_KEPT_MAX: Final = 1 << 16
 
 # Plain numbers for the hot path: an enum member costs an attribute look-up.
 _START, _EFFECT, _END, _PASS, _COMPLETE = (int(kind) for kind in list(StepKind)[:5])
@@ -98,13 +96,10 @@ class ModeledDevice:
         self._events: dict[EventId, Event] = {}
         self._next_event = 0
         self._next_number = 0  # ops and transfers
-        self._transfers: dict[TransferId, Transfer] = {}  # the host has not seen their end
-        self._closed: dict[TransferId, TransferStatus] = {}
-        self._dead_peers: set[int] = set()  # only asked for membership
+        self._transfers = Transfers(self.memory, self._emit)
         self._host_clock: list[int] = []
 
-    # -- calls of the host
-    # --------------------------------------------------------------------------
+    # -- calls of the host -------------------------------------------------------------------------
 
     def stream(self, name: str) -> StreamId:
         """The stream of that name; made at the first call. O(1)."""
@@ -186,53 +181,29 @@ class ModeledDevice:
         if work.kind not in TRANSFER_KINDS:
             raise MisuseError(f"work.kind: {work.kind!r} runs on a stream", argument="work")
         number = self._next_number
-        transfer = Transfer(Job(number, work))
+        job = Job(number, work)
         self._next_number += 1
-        if work.peer in self._dead_peers:
-            transfer.status = TransferStatus.UNKNOWN
-        self._transfers[number] = transfer
-        self._emit(TransferBegin(number, int(work.kind), work.accesses))
+        self._transfers.begin(job)
         return number
 
     def transfer_status(self, transfer: TransferId) -> TransferStatus:
         """What the host sees; a first DONE, FAILED or CANCELLED is logged: `TransferEnd`. O(1)."""
         self._check_error()
-        closed = self._closed.get(transfer)
-        if closed is not None:
-            return closed
-        status = self._transfer(transfer).status
-        if status == TransferStatus.RUNNING:
-            return status
-        if self.gate is not None and not self.gate("transfer", transfer):
-            return TransferStatus.RUNNING
-        if status != TransferStatus.UNKNOWN:
-            self._close(transfer, status)
-        return status
+        return self._transfers.status(transfer, self.gate)
 
     def cancel_transfer(self, transfer: TransferId) -> None:
         """Ask the peer to stop. It may still finish, or acknowledge. O(1)."""
         self._check_error()
-        if transfer in self._closed:
-            raise MisuseError(
-                f"transfer {transfer}: the host has seen its end", argument="transfer"
-            )
-        self._transfer(transfer).cancelling = True
+        self._transfers.cancel(transfer)
 
     def disconnect(self, peer: int) -> None:
         """Tear down the connection: no transfer of `peer` touches anything from now on.
         O(transfers).
         """
         self._check_error()
-        for number, transfer in list(self._transfers.items()):
-            if transfer.job.work.peer != peer:
-                continue
-            if transfer.status in (TransferStatus.RUNNING, TransferStatus.UNKNOWN):
-                self._stop_half_way(transfer, TransferStatus.FAILED)
-            self._close(number, transfer.status)
-        self._dead_peers.discard(peer)
+        self._transfers.disconnect(peer)
 
-    # -- the schedule
-    # -------------------------------------------------------------------------------
+    # -- the schedule ------------------------------------------------------------------------------
 
     def enabled(self, *, faults: bool = False) -> list[Step]:
         """Every step possible now: streams by number, then transfers by id; with `faults`, then
@@ -242,20 +213,7 @@ class ModeledDevice:
         if self._error is not None:
             return []
         steps = [stream.token for stream in self._streams if stream.token is not None]
-        if not self._transfers:
-            return steps
-        running = TransferStatus.RUNNING
-        for transfer in self._transfers.values():
-            if transfer.token is not None:
-                steps.append(transfer.token)
-            if transfer.cancelling and transfer.status is running:
-                steps.append(transfer.acknowledge)
-        if faults:
-            alive = [each for each in self._transfers.values() if each.status is running]
-            steps += [transfer.fail for transfer in alive]
-            peers = sorted({transfer.job.work.peer for transfer in alive})
-            steps += [Step(StepKind.PEER_DIES, peer) for peer in peers]
-        return steps
+        return steps + self._transfers.enabled(faults=faults)
 
     def step(self, step: Step) -> None:
         """Take one enabled step. O(accesses of the effect)."""
@@ -265,10 +223,8 @@ class ModeledDevice:
             stream = self._streams[number]
             assert stream.token == step, f"{step} is not enabled; next of {number}: {stream.token}"
             self._step_stream(stream, kind)
-        elif kind == StepKind.PEER_DIES:
-            self._kill_peer(number)
         else:
-            self._step_transfer(self._transfers[number], step)
+            self._transfers.step(step)
 
     def complete(self, event: EventId) -> bool:
         """Whether `event` is complete, seen by the host or not. For the schedule, not for the
@@ -308,7 +264,7 @@ class ModeledDevice:
         """Whether any stream has work, or any transfer is running. O(streams + transfers)."""
         if any(stream.queue or stream.running is not None for stream in self._streams):
             return True
-        return any(t.status is TransferStatus.RUNNING for t in self._transfers.values())
+        return self._transfers.running()
 
     def describe(self, step: Step) -> str:
         """One step in words: what, where, and the op's label."""
@@ -317,7 +273,7 @@ class ModeledDevice:
         if kind == StepKind.PEER_DIES:
             return f"peer {number} dies"
         if kind > StepKind.COMPLETE:
-            job = self._transfers[number].job
+            job = self._transfers.job(number)
             return f"{words} of transfer {number}{named(job)}"
         stream = self._streams[number]
         if stream.running is not None:
@@ -327,8 +283,7 @@ class ModeledDevice:
             return f"{stream.name}: {words} of op {payload.number}{named(payload)}"
         return f"{stream.name}: {words} event {payload.number}"
 
-    # -- inside
-    # -------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _check_error(self) -> None:
         if self._error is not None:
@@ -347,20 +302,6 @@ class ModeledDevice:
             what = "was released" if made else "was never recorded"
             raise MisuseError(f"event {event} {what}", argument="event")
         return state
-
-    def _transfer(self, transfer: TransferId) -> Transfer:
-        state = self._transfers.get(transfer)
-        if state is None:
-            message = f"transfer {transfer} is not a transfer of this device, or ended long ago"
-            raise MisuseError(message, argument="transfer")
-        return state
-
-    def _close(self, number: TransferId, status: TransferStatus) -> None:
-        del self._transfers[number]
-        self._closed[number] = status
-        if len(self._closed) > CLOSED_TRANSFERS_KEPT_MAX:
-            del self._closed[next(iter(self._closed))]
-        self._emit(TransferEnd(number, int(status)))
 
     def _append(self, stream: Stream, item: tuple[int, Job | Event]) -> None:
         stream.queue.append(item)
@@ -450,54 +391,6 @@ class ModeledDevice:
         if job.fails:
             self._emit(Effect(job.number, job.next, spoil(self.memory, job)))
         self._emit(End(job.number))
-
-    def _step_transfer(self, transfer: Transfer, step: Step) -> None:
-        job = transfer.job
-        kind = step.kind
-        if kind in (StepKind.TRANSFER_FAIL, StepKind.CANCEL_ACKNOWLEDGED):
-            assert transfer.status is TransferStatus.RUNNING, f"{step}: {transfer.status!r}"
-            failed = kind == StepKind.TRANSFER_FAIL
-            assert failed or transfer.cancelling, f"{step}: nobody cancelled it"
-            ended = TransferStatus.FAILED if failed else TransferStatus.CANCELLED
-            self._stop_half_way(transfer, ended)
-            return
-        assert transfer.token == step, f"{step} is not enabled; next: {transfer.token}"
-        if kind == StepKind.TRANSFER_START:
-            transfer.started = True
-            self._emit(Start(job.number))
-        elif kind == StepKind.TRANSFER_EFFECT:
-            self._effect(job)
-        else:
-            transfer.status = TransferStatus.DONE
-            transfer.token = None
-            self._emit(End(job.number))
-            return
-        if job.next < job.length:
-            transfer.token = transfer.tokens[1]
-        else:
-            # A dead peer may have touched everything, but nobody will ever confirm the end.
-            dead = transfer.status is TransferStatus.UNKNOWN
-            transfer.token = None if dead else transfer.tokens[2]
-
-    def _stop_half_way(self, transfer: Transfer, status: TransferStatus) -> None:
-        """The transfer touches nothing any more; what it was to write is undefined."""
-        job = transfer.job
-        if not transfer.started:
-            self._emit(Start(job.number))
-        spoilt = spoil(self.memory, job)
-        if spoilt:
-            self._emit(Effect(job.number, job.next, spoilt))
-        self._emit(End(job.number))
-        transfer.status = status
-        transfer.token = None
-
-    def _kill_peer(self, peer: int) -> None:
-        self._dead_peers.add(peer)
-        for transfer in self._transfers.values():
-            if transfer.job.work.peer == peer and transfer.status is TransferStatus.RUNNING:
-                transfer.status = TransferStatus.UNKNOWN
-                if transfer.token == transfer.tokens[2]:
-                    transfer.token = None
 
     def _stuck(self, stream: Stream) -> str:
         if stream.stalled:

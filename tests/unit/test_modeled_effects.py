@@ -29,7 +29,7 @@ from onearena.core.device.interface import (
     table_key,
 )
 from onearena.core.device.modeled import ModeledDevice
-from onearena.core.device.modeled_effects import UNDECLARED_KEPT_MAX, WILD_ADDRESS, Cover
+from onearena.core.device.modeled_memory import UNDECLARED_KEPT_MAX, WILD_ADDRESS, Cover
 from onearena.core.device.trace import Effect, Trace
 from onearena.core.rules import UseKind
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from onearena.core.device import modeled
+from onearena.core.device import modeled_transfers
 from onearena.core.device.byte_map import Segment
 from onearena.core.device.interface import UNDEFINED, Access, Space, TransferStatus, Work
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
@@ -260,7 +260,7 @@ def test_the_gate_hides_an_end_and_a_death_from_the_host() -> None:
 
 
 def test_what_is_kept_of_ended_transfers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeled, "CLOSED_TRANSFERS_KEPT_MAX", 2)
+    monkeypatch.setattr(modeled_transfers, "CLOSED_TRANSFERS_KEPT_MAX", 2)
     device = kept()
     transfers = []
     for _ in range(4):
