@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +18,15 @@ from onearena.core.band import READ_ID, READ_STATE, READ_WORD, Band, Int64s
 from onearena.core.errors import MisuseError
 from onearena.core.geometry import ArenaGeometry
 from onearena.core.ids import describe_id
+from onearena.core.store_answers import (
+    ID_TEXTS,
+    UNIT_TEXTS,
+    Freed,
+    FrozenView,
+    Handout,
+    Retreat,
+    decode_retreats,
+)
 from onearena.core.words import (
     A_DEMAND,
     A_EPOCH,
@@ -31,9 +38,6 @@ from onearena.core.words import (
     BAND_HEADER_WORDS,
     BAND_HEADERS,
     FREE_LOG,
-    FREE_PENDING,
-    FREE_RELEASED,
-    FREE_RETREATS,
     UNIT_PINNED,
     UNIT_QUARANTINED,
     UNIT_TRANSFERS_MASK,
@@ -43,107 +47,13 @@ from onearena.core.words import (
     UNIT_WRITTEN,
     Code,
     Words,
-    band_header,
     create_words,
 )
 
+__all__ = ["Freed", "FrozenView", "Handout", "Retreat", "Store"]
+
 _INT64 = np.dtype(np.int64)
 _empty = np.empty
-
-
-class Handout:
-    """Units handed out, in chain order and within a band in the order they were taken."""
-
-    __slots__ = ("_out", "size")
-
-    def __init__(self, out: Int64s, size: int) -> None:
-        self._out = out
-        self.size = size
-        """Units in all bands together."""
-
-    def __repr__(self) -> str:
-        return f"Handout(ids={self.ids.tolist()}, units={self.units.tolist()})"
-
-    @property
-    def ids(self) -> Int64s:
-        """int64[size]: virtual ids, band by band as in the demand."""
-        return self._out[: self.size]
-
-    @property
-    def units(self) -> Int64s:
-        """int64[size]: the physical units of `ids`."""
-        return self._out[self.size :]
-
-
-class Retreat(NamedTuple):
-    """Units ``[start_unit, end_unit)`` that a retreating frontier left outside band ``band``."""
-
-    band: int
-    start_unit: int
-    end_unit: int
-
-
-class Freed:
-    """What a free released. Decoded only when asked for: most callers ignore most of it."""
-
-    __slots__ = ("_out", "_size")
-
-    def __init__(self, out: Int64s, size: int) -> None:
-        self._out = out
-        self._size = size
-
-    def __repr__(self) -> str:
-        return (
-            f"Freed(ids={self.ids.tolist()}, units={self.units.tolist()}, "
-            f"pending_units={self.pending_units}, retreats={self.retreats})"
-        )
-
-    def _tail(self, field: int) -> int:
-        return int(self._out[2 * self._size + field])
-
-    @property
-    def ids(self) -> Int64s:
-        """int64[released]: ids that lost their last reference, in the order of the argument."""
-        return self._out[: self._tail(FREE_RELEASED)]
-
-    @property
-    def units(self) -> Int64s:
-        """int64[released]: the units that `ids` had."""
-        return self._out[self._size : self._size + self._tail(FREE_RELEASED)]
-
-    @property
-    def pending_units(self) -> int:
-        """How many of `units` wait for a blocker; the others are holes or beyond a frontier."""
-        return self._tail(FREE_PENDING)
-
-    @property
-    def retreats(self) -> tuple[Retreat, ...]:
-        """Units that left their band: at most two ranges a band."""
-        start = 2 * self._size + FREE_LOG
-        return _retreats(self._out[start : start + 3 * self._tail(FREE_RETREATS)].tolist())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenView:
-    """Header words (counts, frontiers) of one epoch, and the live tables they belong to.
-
-    A plan made on it is valid while the store's epoch is ``epoch``. ``headers`` is an immutable
-    copy, O(bands); ``words`` are the store's own, for kernels that read bitmaps.
-    """
-
-    epoch: int
-    geometry: ArenaGeometry
-    headers: Int64s
-    words: Words
-
-    @property
-    def is_current(self) -> bool:
-        """Whether no call has changed the store since."""
-        return int(self.words[A_EPOCH]) == self.epoch
-
-    def field(self, band: int, field: int) -> int:
-        """One word (`words.B_*`) of a band's header at that epoch."""
-        return int(self.headers[band_header(band) + field])
 
 
 class Store:
@@ -428,7 +338,7 @@ class Store:
     def retreats(self) -> tuple[Retreat, ...]:
         """Ranges that left a band in the last call that changed units; at most two a band."""
         count = 3 * self._cells[A_RETREATS]
-        return _retreats(self._cells[A_RETREAT_LOG : A_RETREAT_LOG + count].tolist())
+        return decode_retreats(self._cells[A_RETREAT_LOG : A_RETREAT_LOG + count].tolist())
 
     def view(self) -> FrozenView:
         """Counts and frontiers of now, for pure planning; O(bands)."""
@@ -475,7 +385,7 @@ class Store:
     def _id_error(self, code: int, call: str) -> MisuseError:
         position, vid = self._cells[A_ERROR_INDEX], self._cells[A_ERROR_DETAIL]
         return MisuseError(
-            f"{call}: ids[{position}]: {describe_id(vid)} {_ID_TEXTS[Code(code)]}",
+            f"{call}: ids[{position}]: {describe_id(vid)} {ID_TEXTS[Code(code)]}",
             argument="ids",
             unit=vid,
         )
@@ -483,14 +393,10 @@ class Store:
     def _unit_error(self, code: int, band: int, call: str, argument: str = "units") -> MisuseError:
         position, unit = self._cells[A_ERROR_INDEX], self._cells[A_ERROR_DETAIL]
         return MisuseError(
-            f"{call}: {argument}[{position}]: unit {unit} of band {band} {_UNIT_TEXTS[Code(code)]}",
+            f"{call}: {argument}[{position}]: unit {unit} of band {band} {UNIT_TEXTS[Code(code)]}",
             argument=argument,
             unit=unit,
         )
-
-
-def _retreats(log: list[int]) -> tuple[Retreat, ...]:
-    return tuple(Retreat(*log[at : at + 3]) for at in range(0, len(log), 3))
 
 
 def _coerce(values: Int64s | Sequence[int], argument: str) -> Int64s:
@@ -509,32 +415,3 @@ def _coerce(values: Int64s | Sequence[int], argument: str) -> Int64s:
         )
     result: NDArray[np.int64] = np.array(array, dtype=_INT64, order="C")
     return result
-
-
-_ID_TEXTS = {
-    Code.SINK_ID: "is a padding sink, which is never allocated, shared or freed",
-    Code.NEGATIVE_ID: "is negative; ids are positive, and padding uses the sink's id",
-    Code.FOREIGN_ARENA: "belongs to another arena",
-    Code.FOREIGN_BAND: "names a band this arena does not have",
-    Code.NEVER_ALLOCATED: "was never handed out",
-    Code.STALE_ID: "is stale: it was freed and its index has been handed out again",
-    Code.DOUBLE_FREE: "has no reference left: it was freed already",
-    Code.TOO_MANY_REFERENCES: "has as many references as can be counted",
-}
-
-_UNIT_TEXTS = {
-    Code.BAD_BAND: "names a band this arena does not have",
-    Code.BAD_UNIT: "lies outside the band's grid in the arena",
-    Code.NOT_LIVE: "is not in use; only a unit that was handed out can be named here",
-    Code.UNDER_TRANSFER: "is under a transfer and fixed until its end is seen",
-    Code.PINNED: "is pinned and may not move now",
-    Code.QUARANTINED: "is quarantined until its connection is torn down",
-    Code.DUPLICATE_UNIT: "is named twice in one call",
-    Code.TARGET_NOT_FREE: "is not free; a move goes to a hole or beyond a frontier",
-    Code.BEYOND_LIMIT: "lies beyond what the neighbouring bands leave",
-    Code.COUNT_UNDERFLOW: "has no such use left to end",
-    Code.COUNT_OVERFLOW: "has as many uses as can be counted",
-    Code.NOT_RELEASED: "is neither pending nor vacated",
-    Code.HAS_BEEN_WRITTEN: "has been written: a move must copy it",
-    Code.BAD_COUNT: "(use counts change by one at a time)",
-}

@@ -172,6 +172,7 @@ def bench(*, as_json: bool, compare: str | None, quick: bool) -> int:
     old = read_old(compare) if compare is not None else None
     from onearena.core import kernels
     from onearena.stress.bench_cases import measure_all
+    from onearena.stress.bench_fit import measure_fit
 
     def note(text: str) -> None:
         if sys.stderr.isatty():
@@ -179,7 +180,9 @@ def bench(*, as_json: bool, compare: str | None, quick: bool) -> int:
 
     kernels.warm_up()
     sizes = QUICK_SIZES if quick else SIZES
-    measurements = measure_all(sizes, samples=QUICK_SAMPLES if quick else SAMPLES, note=note)
+    samples = QUICK_SAMPLES if quick else SAMPLES
+    measurements = measure_all(sizes, samples=samples, note=note)
+    measurements += measure_fit(sizes, samples=samples, note=note)
     rows: list[dict[str, Any]] = []
     for m in measurements:
         row: dict[str, Any] = asdict(m)

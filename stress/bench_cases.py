@@ -98,7 +98,7 @@ class _Stopwatch:
         return thread / divisor, (perf_counter_ns() - self._elapsed) / divisor
 
 
-def _sample(cycle: Callable[[], None], samples: int) -> Times:
+def take_times(cycle: Callable[[], None], samples: int) -> Times:
     """Nanoseconds per call, one pair a sample of about `SAMPLE_SECONDS`."""
     cycle()
     watch = _Stopwatch()
@@ -116,15 +116,22 @@ def _sample(cycle: Callable[[], None], samples: int) -> Times:
     return times
 
 
-def _measured(
-    name: str, band_units: int, *, holes: bool, unit: str, times: Times, divisor: float
+def measurement(
+    name: str,
+    times: Times,
+    *,
+    band_units: int,
+    holes_percent: int,
+    divisor: float,
+    unit: str = "us",
 ) -> Measurement:
+    """Percentiles of `times`, each nanosecond figure divided by `divisor` to give `unit`."""
     low, middle, high = np.percentile([time[0] for time in times], [10, 50, 90]).tolist()
     elapsed = float(np.median([time[1] for time in times]))
     return Measurement(
         name=name,
         band_units=band_units,
-        holes_percent=round(100 * HOLE_SHARE) if holes else 0,
+        holes_percent=holes_percent,
         unit=unit,
         median=round(middle / divisor, 3),
         p10=round(low / divisor, 3),
@@ -132,6 +139,32 @@ def _measured(
         elapsed_median=round(elapsed / divisor, 3),
         samples=len(times),
     )
+
+
+def sample(
+    name: str,
+    cycle: Callable[[], None],
+    *,
+    band_units: int,
+    holes_percent: int,
+    samples: int,
+    divisor: float,
+    unit: str = "us",
+) -> Measurement:
+    """Call `cycle` again and again, and measure it."""
+    times = take_times(cycle, samples)
+    return measurement(
+        name,
+        times,
+        band_units=band_units,
+        holes_percent=holes_percent,
+        divisor=divisor,
+        unit=unit,
+    )
+
+
+def _percent(*, holes: bool) -> int:
+    return round(100 * HOLE_SHARE) if holes else 0
 
 
 def _cycles(bands: int, band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
@@ -144,10 +177,16 @@ def _cycles(bands: int, band_units: int, samples: int, *, holes: bool) -> Iterat
             assert handout is not None, "the bench arena was sized to hold this demand"
             store.free(handout.ids)
 
-        times = _sample(cycle, samples)
         kind = "one band" if bands == 1 else f"{bands} bands"
         name = f"allocate+free {units} units, {kind}"
-        yield _measured(name, band_units, holes=holes, unit="us", times=times, divisor=1e3)
+        yield sample(
+            name,
+            cycle,
+            band_units=band_units,
+            holes_percent=_percent(holes=holes),
+            samples=samples,
+            divisor=1e3,
+        )
 
 
 def _bulk_free(
@@ -177,7 +216,14 @@ def _bulk_free(
             assert handout is not None
             ids = np.concatenate((ids[: ids.size - count], handout.ids))
     name = "bulk free, shuffled ids" if shuffled else "bulk free"
-    yield _measured(name, band_units, holes=holes, unit="ns/unit", times=times, divisor=1)
+    yield measurement(
+        name,
+        times,
+        band_units=band_units,
+        holes_percent=_percent(holes=holes),
+        divisor=1,
+        unit="ns/unit",
+    )
 
 
 def _moves(band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
@@ -199,9 +245,15 @@ def _moves(band_units: int, samples: int, *, holes: bool) -> Iterator[Measuremen
         store.move(bands, sources, targets)
         store.move(bands, targets, sources)
 
-    times = _sample(there_and_back, samples)
-    name = "move bookkeeping, batch"
-    yield _measured(name, band_units, holes=holes, unit="ns/unit", times=times, divisor=2 * count)
+    yield sample(
+        "move bookkeeping, batch",
+        there_and_back,
+        band_units=band_units,
+        holes_percent=_percent(holes=holes),
+        samples=samples,
+        divisor=2 * count,
+        unit="ns/unit",
+    )
 
 
 def measure_all(
@@ -211,7 +263,7 @@ def measure_all(
     found: list[Measurement] = []
     for holes in (False, True):
         for band_units in sizes:
-            note(f"{band_units:,} units a band, {round(100 * HOLE_SHARE * holes)}% holes")
+            note(f"{band_units:,} units a band, {_percent(holes=holes)}% holes")
             slow = max(3, samples // 3)
             gc.collect()
             # A collection in the middle of a sample would be charged to the allocator.
