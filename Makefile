@@ -70,7 +70,7 @@ evidence-fit: $(INSTALLED) ## Evidence: exact feasibility against search (hours;
 	@ci/evidence $(BIN) fit $(ARGS)
 
 .PHONY: evidence-order
-evidence-order: $(INSTALLED) ## Evidence: the order rules on small programs (hours; resumable).
+evidence-order: $(INSTALLED) ## Evidence: the order oracle against a slow reference (minutes; resumable).
 	@ci/evidence $(BIN) order $(ARGS)
 
 .PHONY: clean
