@@ -176,9 +176,7 @@ def run_schedule(spec: RunSpec) -> RunResult:
     verdict, crash = "pass", ""
     try:
         rig = build_rig(spec, choices)
-        _run_steps(rig, spec)
-        if not rig.violations:
-            _finish(rig)
+        run_rig(rig, spec)
     except StuckError as stuck:
         verdict, crash = "stuck", str(stuck)
     except Exception:  # noqa: BLE001 - whatever a system raises is a result, not our end
@@ -220,6 +218,13 @@ def run_schedule(spec: RunSpec) -> RunResult:
         records=rig.device.trace.count,
         model_asked=spec.model,
     )
+
+
+def run_rig(rig: Rig, spec: RunSpec) -> None:
+    """All steps and the end of a run, or up to the first violation. Raises what the system raises."""
+    _run_steps(rig, spec)
+    if not rig.violations:
+        _finish(rig)
 
 
 def _run_steps(rig: Rig, spec: RunSpec) -> None:
