@@ -1,1 +1,1 @@
-"""Oracles, one file each; they read the device trace, the calls and the snapshots, never the ledger."""
+"""Oracles, one file each: they read device trace, calls and snapshots, never the ledger."""
