@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onearena.core import kernels
 from onearena.core.geometry import BandGeometry, Grid, Placement
 from onearena.core.words import (
+    B_FRESH,
     B_HIGH,
     B_HOLE,
     B_ID_WORD,
@@ -23,6 +24,9 @@ from onearena.core.words import (
     B_QUARANTINED,
     B_QUARANTINED_FREED,
     B_RETIRED,
+    B_RING,
+    B_RING_COUNT,
+    B_RING_HEAD,
     B_UNIT_WORD,
     B_V2P,
     B_VACATED,
@@ -182,6 +186,22 @@ class Band:
     def ids(self) -> Int64s:
         """int64 per unit of ``[low_unit, high_unit)``: its id or 0. A copy, O(band)."""
         return self._range(READ_ID)
+
+    def state_words(self) -> Int64s:
+        """int64[...]: frontiers, unit words, ids, id words and the ring in order. O(band)."""
+        count = self._get(B_RING_COUNT)
+        ring = self._table(B_RING, self._get(B_IDS))
+        order = (self._get(B_RING_HEAD) + np.arange(count)) % max(1, ring.size)
+        heads = [self.low_unit, self.high_unit, self._get(B_FRESH), count]
+        return np.concatenate(
+            (
+                np.array(heads, dtype=np.int64),
+                self.unit_words(),
+                self.ids(),
+                self.id_words[: self._get(B_FRESH)],
+                ring[order],
+            )
+        )
 
     def _range(self, which: int) -> Int64s:
         out = np.empty(self.high_unit - self.low_unit, dtype=np.int64)

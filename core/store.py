@@ -7,6 +7,7 @@ units have to wait. The arena object owns it: only that calls what changes units
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 
@@ -347,6 +348,16 @@ class Store:
         return FrozenView(
             epoch=self.epoch, geometry=self.geometry, headers=headers, words=self.words
         )
+
+    def digest(self) -> str:
+        """Hash of all that later calls depend on; equal states give equal digests. O(pool).
+
+        Left out are the epoch, scratch, and the stale words beyond frontiers.
+        """
+        state = hashlib.blake2b(digest_size=16)
+        for band in self.bands:
+            state.update(band.state_words().tobytes())
+        return state.hexdigest()
 
     # --- helpers -----------------------------------------------------------------------------
 

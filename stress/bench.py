@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -101,12 +102,15 @@ def read_old(path: str) -> dict[tuple[str, int, int], float]:
             raise UsageError(
                 "--compare", report["version"], f"give a report of version {REPORT_VERSION}"
             )
-        return {
+        medians = {
             (str(m["name"]), int(m["band_units"]), int(m["holes_percent"])): float(m["median"])
             for m in report["measurements"]
         }
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError("--compare", path, "give the JSON of `onearena bench --json`") from None
+        if all(math.isfinite(median) and median > 0 for median in medians.values()):
+            return medians
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    raise UsageError("--compare", path, "give the JSON of `onearena bench --json`")
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -187,7 +191,7 @@ def bench(*, as_json: bool, compare: str | None, quick: bool) -> int:
     for m in measurements:
         row: dict[str, Any] = asdict(m)
         before = (old or {}).get((m.name, m.band_units, m.holes_percent))
-        if before:
+        if before is not None:
             row["ratio_to_old"] = round(m.median / before, 3)
         rows.append(row)
     report = {
