@@ -538,15 +538,9 @@ def _take_holes(words, head, owner, count, out, k, total):
         block = bit >> 6
         here = words[hole_at] + block
         word = words[here]
-        # Bits beyond a frontier are stale: keep the search inside the block to [low, high).
-        if downward:
-            word &= _low_bits(bit & 63)
-            if low_bit >> 6 == block:
-                word &= -1 << (low_bit & 63)
-        else:
-            word &= -1 << (bit & 63)
-            if (high_bit - 1) >> 6 == block:
-                word &= _low_bits((high_bit - 1) & 63)
+        # Bits beyond the frontier searched from are stale. The ones beyond the other frontier are
+        # too, but come after every hole, and no more than B_HOLE are asked for.
+        word &= _low_bits(bit & 63) if downward else -1 << (bit & 63)
         taken = 0
         while word != 0 and left > 0:
             slot = 63 - _leading_zeros(word) if downward else _lowest_bit(word)
@@ -1365,10 +1359,10 @@ def zero_units(memory, origin, row, units):
             memory[start + word] = 0
 
 
-# -- ledger ------------------------------------------------------------------------------------------
-# `last` is one row a unit, two columns a stream: column 2*s the latest read, 2*s + 1 the latest write of
-# that unit on stream s, each as `ticket << 3 | kind` (0: none). A later use on a stream covers an earlier
-# one on the same stream, so a maximum is enough.
+# --- ledger ----------------------------------------------------------------------------------
+# `last` is one row a unit, two columns a stream: column 2*s the latest read, 2*s + 1 the latest
+# write of that unit on stream s, each as `ticket << 3 | kind` (0: none). A later use on a stream
+# covers an earlier one on the same stream, so a maximum is enough.
 
 
 @_kernel
@@ -1380,7 +1374,7 @@ def ledger_note(last, units, column, word):
 
 @_kernel
 def ledger_gather(last, units, streams, writes_only, need):
-    """Latest ticket by (stream, rw, kind) over `units` into `need`, shape (streams, 2, 8). O(units)."""
+    """Latest ticket by (stream, rw, kind) over `units` into `need` (streams, 2, 8). O(units)."""
     for i in range(units.shape[0]):
         unit = units[i]
         for s in range(streams):
@@ -1397,8 +1391,9 @@ def ledger_gather(last, units, streams, writes_only, need):
 def ledger_blockers(last, units, streams, over, processed, out):
     """First use of each unit that is not over, as `ticket << 8 | stream` into `out` (0: none).
 
-    Over: ticket at most `over[s]` (retired, or settled on the schedule stream), or its bit in the ring
-    `processed[s, ticket % ring]` is set. O(units * streams). Returns how many units have a blocker.
+    Over: ticket at most `over[s]` (retired, or settled on the schedule stream), or its bit in the
+    ring `processed[s, ticket % ring]` is set. O(units * streams). Returns how many units have a
+    blocker.
     """
     ring_mask = processed.shape[1] - 1
     blocked = 0
@@ -1416,7 +1411,7 @@ def ledger_blockers(last, units, streams, over, processed, out):
 
 @_kernel
 def ledger_unfinished(last, units, streams, retired, out):
-    """Whether each unit has a use that is not retired: 0 none, 1 reads only, 2 a write. O(units)."""
+    """Each unit's uses that are not retired: 0 none, 1 reads only, 2 a write. O(units)."""
     for i in range(units.shape[0]):
         out[i] = 0
         for s in range(streams):
@@ -1429,7 +1424,7 @@ def ledger_unfinished(last, units, streams, retired, out):
 
 @_kernel
 def ledger_merge(last, unit, words):
-    """Take a fence's uses over into a unit that grew over its bytes: the later word wins. O(streams)."""
+    """Take a fence's uses over into a unit grown over its bytes: the later word wins."""
     for column in range(words.shape[0]):
         if words[column] >> 3 > last[unit, column] >> 3:
             last[unit, column] = words[column]
@@ -1437,8 +1432,10 @@ def ledger_merge(last, unit, words):
 
 # --- fit: one sweep over the bands (`onearena.core.fit` says why it decides) --------------------
 
-FIT_BLOCKED, FIT_INFEASIBLE = 3, 4
+FIT_BLOCKED, FIT_INFEASIBLE, FIT_MISUSED = 3, 4, 5
 """Answers of `fit_query` beyond the rungs 0, 1, 2."""
+FIT_UNITS_MAX = 1 << 31
+"""A demand has fewer units of a band than this: its bytes stay well inside 64-bit integers."""
 HOLD_FIXED, HOLD_FLOATS, HOLD_ALL = 2, 1, 0
 """Which units have to stay inside, by rung: fixed ones, floating bands' too, all."""
 
@@ -1564,29 +1561,45 @@ def fit_missing(words, demand, times, last):
 
 
 @_kernel
-def fit_query(words, demand, out):
+def fit_query(words, demand):
     """The answer for one demand: rung 0, 1, 2, FIT_BLOCKED, or FIT_INFEASIBLE.
 
-    Of an infeasible one, `out` gets the binding band and the missing bytes. Reads only `words`
-    and `demand`. O(bands * levels), plus the unsettled units at outer edges if rung 0 is not
-    obvious, plus O(bands^2) if infeasible.
+    FIT_MISUSED: not one number per band, each in [0, FIT_UNITS_MAX). Reads only, O(bands *
+    levels), plus the unsettled units at outer edges if rung 0 is not obvious.
     """
+    bands = words[A_BANDS]
+    if demand.size != bands:
+        return FIT_MISUSED
+    for band in range(bands):
+        if demand[band] < 0 or demand[band] >= FIT_UNITS_MAX:
+            return FIT_MISUSED
     if _packs_occupied(words, demand):
         return 0
-    bands = words[A_BANDS]
-    missing = fit_missing(words, demand, 1, bands - 1)
-    if missing > 0:
-        out[1] = missing
-        for band in range(bands):
-            if demand[band] > 0 and fit_missing(words, demand, 1, band) > 0:
-                out[0] = band
-                break
+    if fit_missing(words, demand, 1, bands - 1) > 0:
         return FIT_INFEASIBLE
     if not fit_packs(words, demand, 1, HOLD_FIXED):
         return FIT_BLOCKED
     if fit_packs(words, demand, 1, HOLD_ALL):
         return 0
     return 1 if fit_packs(words, demand, 1, HOLD_FLOATS) else 2
+
+
+@_kernel
+def fit_binding(words, demand):
+    """Of an infeasible demand: the first band whose demand no longer fits on top of those before
+    it. O(bands^2).
+    """
+    for band in range(words[A_BANDS]):
+        if demand[band] > 0 and fit_missing(words, demand, 1, band) > 0:
+            return band
+    return -1
+
+
+@_kernel
+def fit_queries(words, demands, answers):
+    """`fit_query` for every row of `demands`: one call for a whole queue of requests."""
+    for row in range(demands.shape[0]):
+        answers[row] = fit_query(words, demands[row])
 
 
 @_kernel
@@ -1916,9 +1929,7 @@ def plan_search(words, demand, rung, intervals, cost):
                 states, begin, end, count, work,
             )  # fmt: skip
             if need == 0:
-                here, count = _merge_closed(
-                    words, head, unsettled, states, begin, end, here, count
-                )
+                here, count = _merge_closed(unsettled, states, begin, end, here, count)
         if count == here:
             return False
         levels[band + 1, 0], levels[band + 1, 1] = here, count
@@ -1962,7 +1973,7 @@ def _search_opening(words, head, need, states, begin, end, count):
 
 
 @_kernel
-def _merge_closed(words, head, unsettled, states, begin, end, here, count):
+def _merge_closed(unsettled, states, begin, end, here, count):
     """Merge the states [here, count) with those in which the band closes; answers the new level."""
     top = count
     other = here
