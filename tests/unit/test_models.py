@@ -347,6 +347,28 @@ def test_a_hugging_face_config_gives_the_known_models_bytes(name):
         assert [layer.parts for layer in loaded.layers] == [layer.parts for layer in known.layers]
 
 
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("gpt-oss-20b", ["sliding_attention", "full_attention"] * 12),
+        ("qwen3.5-4b", (["linear_attention"] * 3 + ["full_attention"]) * 8),
+        ("gemma-4-26b-a4b", (["sliding_attention"] * 5 + ["full_attention"]) * 5),
+        ("llama-4-scout", (["chunked_attention"] * 3 + ["full_attention"]) * 12),
+        ("inkling", (["hybrid_sliding"] * 5 + ["hybrid"]) * 11),
+    ],
+)
+def test_the_familys_own_rule_and_a_list_of_layer_types_agree(name, types):
+    config = CONFIGS[name]
+    outer = config.get("text_config", config)
+    plain = {key: value for key, value in outer.items() if key != "layer_types"}
+    by_rule = declaration_from_hf(plain, source="c")
+    by_list = declaration_from_hf({**plain, "layer_types": types}, source="c")
+    assert by_rule == by_list
+    assert [layer.kind for layer in by_rule.layers] == types
+    swapped = declaration_from_hf({**plain, "layer_types": types[::-1]}, source="c")
+    assert swapped != by_rule
+
+
 def test_every_family_of_the_list_is_read_by_some_config():
     read = {config["model_type"] for config in CONFIGS.values()}
     read |= {

@@ -222,8 +222,13 @@ def test_the_budget_of_every_model_adds_up(known, page_size):
 
 
 def test_every_lane_of_every_entry_lies_inside_the_buffer_and_its_own_unit():
+    part_names = ("x", "y", "z")
+    layers = tuple(
+        LayerDeclaration(kind="l", parts=tuple(rows(name, life, 5 + i) for name in part_names))
+        for i, life in enumerate([CONTEXT, window(5), REQUEST])
+    )
     plan = StoragePlan.from_units(
-        model(CONTEXT, window(5), REQUEST),
+        ModelDeclaration(name="m", max_context_tokens=99, layers=layers),
         page_size=3,
         counts={"full": 4, "window_5": 2, "state": 3},
         float_anchor_bytes=(48,),
@@ -237,7 +242,7 @@ def test_every_lane_of_every_entry_lies_inside_the_buffer_and_its_own_unit():
             for lane in pool.entry.lanes:
                 start = plan.lane_byte(band, lane, unit * pool.page_size + k) - prefix
                 low = grid.start(unit) + k * pool.entry.entry_bytes
-                assert start == low + lane.offset_bytes
+                assert start == low + 16 * part_names.index(lane.part)
                 assert grid.start(unit) <= start
                 assert start + lane.size_bytes <= grid.end(unit)
                 assert -prefix <= start
