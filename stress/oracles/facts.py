@@ -25,6 +25,7 @@ from onearena.core.device.trace import (
     WaitEvent,
 )
 from onearena.core.rules import TRANSFER_KINDS
+from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import UnitName
 from onearena.stress.oracles.touches import Touch, TouchMap
@@ -37,7 +38,11 @@ MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
 """Calls inside which the system may move units."""
 EVENTS_KEPT: Final = 256
 
+BEYOND, HOLE, LIVE, PENDING, VACATED = range(5)
+
 Clock = list[int]
+Change = tuple[int, int, int, int, int, int]
+"""Band, unit, old state, new state, old id, new id."""
 
 
 class Op(NamedTuple):
@@ -125,7 +130,10 @@ class Limbo:
 
 @dataclass(slots=True, eq=False)
 class CallFacts:
-    """One call with what it enqueued, and what followed from it."""
+    """One call with what it enqueued, and what followed from it.
+
+    `changes` of a snapshot: the units that differ from the last one.
+    """
 
     call: Call
     ops: list[Op] = field(default_factory=list)
@@ -137,6 +145,7 @@ class CallFacts:
     refused: bool = False
     freed: list[IdFact] = field(default_factory=list)
     granted: list[IdFact] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -153,7 +162,7 @@ class _Pending:
 class Relocation(NamedTuple):
     """An id seen at another unit than before. `call` is the call that showed it.
 
-    `under_transfer` and `pinned`: it was so at the unit it left.
+    `under_transfer`, `pinned`, `written`: it was so at the unit it left.
     """
 
     fact: IdFact
@@ -162,6 +171,7 @@ class Relocation(NamedTuple):
     call: int
     under_transfer: bool
     pinned: bool
+    written: bool
 
 
 class Facts:
@@ -179,12 +189,14 @@ class Facts:
         self.calls = 0
         # clocks: position of each stream that is ordered before what is enqueued next
         self._clock: list[Clock] = []
+        self._waited: list[Clock] = []  # the same by waits alone, whatever the host has seen
         self._host: Clock = []  # what the host has seen, transitively
         self._host_version = 0
         self._seen_version: list[int] = []
-        self.retired: Clock = []  # what `retire` calls say the host has seen
+        self.retired: Clock = []  # what `retire` calls, and events of the system's own, imply
         self.processed: Clock = []
-        self._events: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._events: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        self._use_events: set[int] = set()
         self._open = _Pending()
         # uses and transfers
         self.uses: dict[int, UseFact] = {}
@@ -228,7 +240,10 @@ class Facts:
             "pin": self._pin,
             "reserve_host": self._reserve_host,
             "free_host": self._free_host,
+            "snapshot": self._snapshot,
         }
+        self._shown: Snapshot | None = None
+        self._grow(self.schedule)
 
     # -- feeding ---------------------------------------------------------------------------------
     def feed(self, record: object) -> CallFacts | None:
@@ -266,9 +281,11 @@ class Facts:
     # -- clocks ----------------------------------------------------------------------------------
     def _grow(self, stream: int) -> None:
         while len(self._clock) <= stream:
-            for clock in (*self._clock, self._host, self.retired, self.processed):
+            told = (self._host, self.retired, self.processed)
+            for clock in (*self._clock, *self._waited, *told):
                 clock.append(0)
             self._clock.append([0] * (len(self._clock) + 1))
+            self._waited.append([0] * len(self._clock))
             self._seen_version.append(0)
 
     def _enqueue(self, record: Enqueue) -> None:
@@ -280,6 +297,7 @@ class Facts:
             _join(clock, self._host)
             self._seen_version[stream] = self._host_version
         clock[stream] += 1
+        self._waited[stream][stream] += 1
         self._open.ops.append(Op(op, stream, clock[stream], kind, accesses, tuple(clock)))
 
     def _record_event(self, record: Record) -> None:
@@ -288,12 +306,12 @@ class Facts:
             self._grow(stream)
         if len(self._events) > EVENTS_KEPT:
             self._forget_events()
-        self._events[event] = (stream, tuple(self._clock[stream]))
+        self._events[event] = (stream, tuple(self._clock[stream]), tuple(self._waited[stream]))
         self._open.events.append(event)
 
     def _forget_events(self) -> None:
         host, named = self._host, {use.event for use in self.uses.values()}
-        for event, (stream, clock) in list(self._events.items()):
+        for event, (stream, clock, _) in list(self._events.items()):
             if clock[stream] <= host[stream] and event not in named:
                 del self._events[event]
 
@@ -307,12 +325,19 @@ class Facts:
         clock = self._clock[stream]
         self._open.waits.append(WaitSeen(stream, event, tuple(clock), known[1]))
         _join(clock, known[1])
+        _join(self._waited[stream], known[2])
 
     def _observe(self, record: Observe) -> None:
         known = self._events.get(record.event)
         self._open.observed.append(record.event)
-        if known is not None and _join(self._host, known[1]):
+        if known is None:
+            return
+        if _join(self._host, known[1]):
             self._host_version += 1
+        # Of a use's event the system may know only what `retire` tells it (rule 10); that of a
+        # move, a fork or a zeroing is its own, and so is all that it implies.
+        if record.event not in self._use_events:
+            _join(self.retired, known[1])
 
     def _transfer_begin(self, record: TransferBegin) -> None:
         self._open.begun.append(record)
@@ -346,14 +371,17 @@ class Facts:
 
     # -- over or not -----------------------------------------------------------------------------
     def is_over(self, touch: Touch) -> bool:
-        """Processed, retired or settled on the schedule stream; a transfer: its end was seen."""
+        """Processed, retired or settled on the schedule stream; a transfer: its end was seen.
+
+        By calls and waits alone: that an event was seen complete ends nothing by itself.
+        """
         stream, position = touch.stream, touch.position
         if stream < 0:
             return self._transfer_over(position)
         return (
             position <= self.processed[stream]
             or position <= self.retired[stream]
-            or position <= self.clock_of(self.schedule)[stream]
+            or position <= self._waited[self.schedule][stream]
         )
 
     def is_retired(self, touch: Touch) -> bool:
@@ -362,6 +390,11 @@ class Facts:
         if stream < 0:
             return self._transfer_over(position)
         return position <= self.retired[stream] or position <= self._host[stream]
+
+    def _is_told(self, touch: Touch) -> bool:
+        """Retired by what the system was told: nobody asks for the touch again."""
+        stream, position = touch.stream, touch.position
+        return position <= self.retired[stream] if stream >= 0 else self._transfer_over(position)
 
     def _transfer_over(self, serial: int) -> bool:
         # After `disconnect` the peer writes no more, whether or not the end was called yet.
@@ -464,7 +497,7 @@ class Facts:
             return False
         if fact.unit is not None:
             self.relocations.append(
-                Relocation(fact, fact.unit, unit, call, fact.transfers > 0, pinned)
+                Relocation(fact, fact.unit, unit, call, fact.transfers > 0, pinned, fact.written)
             )
             self._leave(fact, "vacated", call)
         fact.unit = unit
@@ -541,6 +574,7 @@ class Facts:
             return
         answer = facts.call.answer
         fact.event = answer if isinstance(answer, int) else -1
+        self._use_events.add(fact.event)
         mine = [op for op in facts.ops if op.stream == use.stream and op.kind == fact.kind]
         if not mine:
             return
@@ -566,8 +600,8 @@ class Facts:
             held = self.ids.get(name)
             if held is not None:
                 held.written = True
-        self.arena.sweep_if_large(self.is_retired)
-        self.host.sweep_if_large(self.is_retired)
+        self.arena.sweep_if_large(self._is_told)
+        self.host.sweep_if_large(self._is_told)
 
     def _touch_accesses(self, op: Op, call: int) -> None:
         for space, start, end, writes in op.accesses:
@@ -591,6 +625,7 @@ class Facts:
         if fact is None:
             return
         fact.retired = True
+        self._use_events.discard(fact.event)
         self.uses.pop(fact.serial, None)
         clock = self.event_clock(fact.event)
         if clock:
@@ -635,6 +670,19 @@ class Facts:
                 self._over(fact)
             else:
                 fact.outcome = "disconnected"
+
+    def _snapshot(self, facts: CallFacts) -> None:
+        """A snapshot with units shows where every live id is."""
+        now = facts.call.answer
+        assert isinstance(now, Snapshot)
+        if not shows_units(now):
+            return
+        facts.changes = changes_between(self._shown, now)
+        for band, unit, _, state, _, name in facts.changes:
+            fact = self.ids.get(name) if state == LIVE and name else None
+            if fact is not None and fact.band == band:
+                self.locate(fact, unit, facts.call.serial)
+        self._shown, self.placed = now, facts.call.serial
 
     def _pin(self, facts: CallFacts) -> None:
         ids, pinned = facts.call.args
@@ -687,6 +735,53 @@ class Facts:
             if fact.outcome == "lost" or not lost:
                 found.update(fact.units)
         return sorted(found)
+
+
+def shows_units(snapshot: Snapshot) -> bool:
+    """Whether it was taken with the state of each unit."""
+    return any(b.states for b in snapshot.bands) or not any(b.has_units for b in snapshot.bands)
+
+
+def changes_between(before: Snapshot | None, now: Snapshot, *, full: bool = False) -> list[Change]:
+    """Units whose state or id differs (all with `full`); O(units) of the bands that differ."""
+    found: list[Change] = []
+    for band, snap in enumerate(now.bands):
+        old = before.bands[band] if before is not None else None
+        found += _band_changes(band, old, snap, full=full)
+    return found
+
+
+def _band_changes(
+    band: int, old: BandSnapshot | None, new: BandSnapshot, *, full: bool
+) -> list[Change]:
+    """The units that differ, or all with `full`."""
+    if (
+        not full
+        and old is not None
+        and old.states == new.states
+        and old.low_unit == new.low_unit
+        and old.ids == new.ids
+    ):
+        return []
+    found: list[Change] = []
+    low, high = new.low_unit, new.high_unit
+    states, ids = new.states, new.ids
+    if old is None or not old.has_units:
+        return [(band, low + i, BEYOND, states[i], 0, ids[i]) for i in range(high - low)]
+    old_low, old_high, old_states, old_ids = old.low_unit, old.high_unit, old.states, old.ids
+    if new.has_units:
+        first, after = min(low, old_low), max(high, old_high)
+    else:
+        first, after = old_low, old_high
+    for unit in range(first, after):
+        inside, was_inside = low <= unit < high, old_low <= unit < old_high
+        state = states[unit - low] if inside else BEYOND
+        name = ids[unit - low] if inside else 0
+        old_state = old_states[unit - old_low] if was_inside else BEYOND
+        old_name = old_ids[unit - old_low] if was_inside else 0
+        if full or state != old_state or name != old_name:
+            found.append((band, unit, old_state, state, old_name, name))
+    return found
 
 
 def _reaches(clock: Sequence[int], op: Op) -> bool:

@@ -25,22 +25,28 @@ from typing import Final
 
 from onearena.core.device.interface import Access
 from onearena.core.rules import UseKind
-from onearena.core.snapshot import BandSnapshot, FenceSnapshot, Snapshot
+from onearena.core.snapshot import FenceSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
 from onearena.stress.oracles.facts import (
     ARENA,
+    BEYOND,
+    HOLE,
+    LIVE,
     MOVING,
+    PENDING,
+    VACATED,
     CallFacts,
     Facts,
     IdFact,
     Op,
     Relocation,
     UseFact,
+    changes_between,
+    shows_units,
 )
 from onearena.stress.oracles.touches import Touch
 
-BEYOND, HOLE, LIVE, PENDING, VACATED = range(5)
 STATE_NAMES: Final = ("beyond", "hole", "live", "pending", "vacated")
 FULL_EVERY: Final = 64
 WORLD_KINDS: Final = frozenset(
@@ -49,9 +55,6 @@ WORLD_KINDS: Final = frozenset(
 # Calls inside which a frontier may retreat, and those inside which one may come back.
 RETREATING: Final = MOVING | {"free", "disconnect", "process", "settle", "retire", "end_transfer"}
 FOREVER: Final = 1 << 62
-
-Change = tuple[int, int, int, int, int, int]
-"""Band, unit, old state, new state, old id, new id."""
 
 
 class LegalityOracle:
@@ -98,7 +101,7 @@ class LegalityOracle:
         for fact in facts.granted:
             self._born[fact.band] += 1
         if call.name == "snapshot" and isinstance(call.answer, Snapshot):
-            self._judge_snapshot(call, call.answer)
+            self._judge_snapshot(facts, call.answer)
         if not self._found:
             return NO_VIOLATIONS
         found, self._found = tuple(self._found), []
@@ -171,59 +174,41 @@ class LegalityOracle:
                     self._report("8", message, facts.call, extent=(start, end))
 
     def _judge_relocation(self, relocation: Relocation) -> None:
-        fact, old, new, serial, under_transfer, pinned = relocation
+        fact, old, new, serial, under_transfer, pinned, written = relocation
         unit = self.facts.name(fact.band, old)
         call = f"call #{serial} shows id {fact.id} at unit {new}, before at {old}"
         if under_transfer:
             self._found.append(_violation("4", "a unit under a transfer moved.", unit, (call,)))
         if pinned:
             self._found.append(_violation("4", "a pinned unit moved.", unit, (call,)))
-        if fact.written:
+        if written:
             start, end = self.facts.unit_range(fact.band, new)
             if not any(low < end and start < high for low, high in self._move_writes):
                 message = "a written unit was remapped without a copy."
                 self._found.append(_violation("3", message, unit, (call,)))
 
     # -- snapshots -------------------------------------------------------------------------------
-    def _judge_snapshot(self, call: Call, now: Snapshot) -> None:
-        if not any(band.states for band in now.bands) and any(b.has_units for b in now.bands):
-            return  # taken without units
-        before = self._before
+    def _judge_snapshot(self, facts: CallFacts, now: Snapshot) -> None:
+        call = facts.call
+        if not shows_units(now):
+            return
         self._snapshots += 1
-        full = before is None or self._snapshots % self.full_every == 0
-        changed: list[Change] = []
-        for band, snap in enumerate(now.bands):
-            old = before.bands[band] if before is not None else None
-            changed += _changes(band, old, snap, full=full)
-        arrivals = self._locate(changed, call)
-        for relocation in self.facts.relocations:
-            self._judge_relocation(relocation)
+        changed = facts.changes
+        if self._snapshots % self.full_every == 0:
+            changed = changes_between(self._before, now, full=True)
         self._judge_freed(now, call)
         for band, unit, old_state, state, _, name in changed:
             self._judge_state(band, unit, old_state, state, name, call)
-        for arrival in arrivals:
-            self._judge_arrival(arrival, call)
+        for band, _, old_state, state, old_name, name in changed:
+            fact = self.facts.ids.get(name) if state == LIVE and name != old_name else None
+            if fact is not None and fact.band == band:
+                self._judge_arrival((fact, old_state), call)
         self._judge_gaps(now, call)
         self._before, self._before_call = now, call.serial
-        self.facts.placed = call.serial
         self._retreated = self._grown_late = self._moved = self._unseen = False
         self._freed.clear()
         self._born = [0] * len(self._born)
         self._move_writes.clear()
-        self.facts.relocations.clear()
-
-    def _locate(self, changed: list[Change], call: Call) -> list[tuple[IdFact, int]]:
-        """Tell the facts where ids are; the ids new at their unit, with the unit's former state."""
-        arrived: list[tuple[IdFact, int]] = []
-        for band, unit, old_state, state, old_name, name in changed:
-            if state != LIVE or name == 0:
-                continue
-            fact = self.facts.ids.get(name)
-            if fact is not None and fact.band == band:
-                self.facts.locate(fact, unit, call.serial)
-                if name != old_name:
-                    arrived.append((fact, old_state))
-        return arrived
 
     def _judge_freed(self, now: Snapshot, call: Call) -> None:
         """A freed id is freed at once, whatever still uses the unit."""
@@ -435,34 +420,3 @@ def _covered(start: int, end: int, ranges: set[tuple[int, int]]) -> bool:
         if start >= end:
             return True
     return start >= end
-
-
-def _changes(band: int, old: BandSnapshot | None, new: BandSnapshot, *, full: bool) -> list[Change]:
-    """The units that differ, or all with `full`."""
-    if (
-        not full
-        and old is not None
-        and old.states == new.states
-        and old.low_unit == new.low_unit
-        and old.ids == new.ids
-    ):
-        return []
-    found: list[Change] = []
-    low, high = new.low_unit, new.high_unit
-    states, ids = new.states, new.ids
-    if old is None or not old.has_units:
-        return [(band, low + i, BEYOND, states[i], 0, ids[i]) for i in range(high - low)]
-    old_low, old_high, old_states, old_ids = old.low_unit, old.high_unit, old.states, old.ids
-    if new.has_units:
-        first, after = min(low, old_low), max(high, old_high)
-    else:
-        first, after = old_low, old_high
-    for unit in range(first, after):
-        inside, was_inside = low <= unit < high, old_low <= unit < old_high
-        state = states[unit - low] if inside else BEYOND
-        name = ids[unit - low] if inside else 0
-        old_state = old_states[unit - old_low] if was_inside else BEYOND
-        old_name = old_ids[unit - old_low] if was_inside else 0
-        if full or state != old_state or name != old_name:
-            found.append((band, unit, old_state, state, old_name, name))
-    return found
