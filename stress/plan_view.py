@@ -213,7 +213,11 @@ def _show_outside(plan: StoragePlan, console: Console) -> None:
     for item in plan.outside:
         table.add_row(item.name.replace("_", " "), f"{item.size_bytes:,}", item.why)
     table.add_row("unused", f"{plan.unused_bytes:,}", "rounding of S")
-    table.add_row("budget", f"{settings.static_bytes:,}", "all of the above")
+    why = "all of the above"
+    if settings.static_bytes != settings.budget_bytes:
+        share = settings.mem_fraction_static_ppm / 10_000
+        why = f"{share:g}% of {settings.budget_bytes:,} less {settings.weights_bytes:,} of weights"
+    table.add_row("budget", f"{settings.static_bytes:,}", why)
     console.print(table)
     console.print(
         f"  slack: at most {plan.slack_bound_bytes:,} arena bytes that no layout can use "
