@@ -36,22 +36,16 @@ if TYPE_CHECKING:
 
 Counts = NDArray[np.int64]
 
-UNITS_MAX = 1 << 31
-"""A demand of so many units of one band is refused: its bytes could leave 64-bit integers."""
-
 _FITS = (Fits(Rung.NONE), Fits(Rung.COMPACT), Fits(Rung.RELAYOUT))
 _REASONS: tuple[BlockReason, ...] = ("quarantined", "transfer", "pinned")
 _INT64 = np.dtype(np.int64)
 
 
-def as_counts(words: Words, demand: Demand | Sequence[int] | Counts) -> Counts:
-    """``demand`` as int64[bands], each in [0, 2**31). An int64 array is taken as it is."""
-    counts = np.array(demand, _INT64) if demand.__class__ is not np.ndarray else demand
-    assert isinstance(counts, np.ndarray)
-    bands = int(words[A_BANDS])
-    assert counts.dtype is _INT64, f"demand of {counts.dtype}, not int64"
-    assert counts.shape == (bands,), f"demand of shape {counts.shape} for {bands} bands"
-    return counts
+def as_counts(demand: Demand | Sequence[int] | Counts) -> Counts:
+    """``demand`` as an int64 array; one that is such an array already is taken as it is."""
+    if demand.__class__ is np.ndarray and demand.dtype is _INT64:  # type: ignore[union-attr]
+        return demand  # type: ignore[return-value]
+    return np.array(demand, _INT64)
 
 
 def fits_words(words: Words, demand: Demand | Counts) -> Answer:
@@ -60,14 +54,16 @@ def fits_words(words: Words, demand: Demand | Counts) -> Answer:
     O(bands); plus unsettled units at outer edges unless rung NONE is obvious; plus fixed units *
     bands if blocked. Pure, without a lock: not while another thread changes units.
     """
-    counts = as_counts(words, demand)
-    out = np.empty(2, _INT64)
-    code = kernels.fit_query(words, counts, out)
+    counts = as_counts(demand)
+    code = kernels.fit_query(words, counts)
     if code < kernels.FIT_BLOCKED:
         return _FITS[code]
-    assert all(0 <= more < UNITS_MAX for more in counts.tolist()), f"demand {demand}"
+    assert code != kernels.FIT_MISUSED, (
+        f"demand {demand}: give one number in [0, 2**31) for each of {words[A_BANDS]} bands"
+    )
     if code == kernels.FIT_INFEASIBLE:
-        return Infeasible(int(out[0]), int(out[1]))
+        missing = kernels.fit_missing(words, counts, 1, len(counts) - 1)
+        return Infeasible(int(kernels.fit_binding(words, counts)), int(missing))
     return Blocked(blockers_words(words, counts))
 
 
@@ -97,7 +93,8 @@ def largest_multiple_words(
 
     Every unit counts as movable unless ``honour_fixed``. ``demand`` asks for something.
     """
-    counts = as_counts(words, demand)
+    counts = as_counts(demand)
+    assert len(counts) == words[A_BANDS], f"demand {demand} for {words[A_BANDS]} bands"
     unit_bytes = words[BAND_HEADERS + B_UNIT_BYTES :: BAND_HEADER_WORDS][: len(counts)]
     step_bytes = int(counts @ unit_bytes)
     assert step_bytes > 0, f"demand {demand} asks for nothing: every multiple of it fits"

@@ -31,7 +31,7 @@ def plan_words(words: Words, demand: Demand | Counts) -> Plan | Blocked | Infeas
     Pure: reads the words, changes nothing. The plan holds for the words' epoch only.
     O(bands * reach / smallest unit), where the reach is the demand's bytes and one unit a band.
     """
-    counts = as_counts(words, demand)
+    counts = as_counts(demand)
     answer = fits_words(words, counts)
     if not isinstance(answer, Fits):
         return answer

@@ -8,6 +8,7 @@ float at most 50 us with a million units and half of them holes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from time import perf_counter_ns, thread_time_ns
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from onearena.core.geometry import chain_geometry
 from onearena.core.relayout import Plan
 from onearena.core.relayout_words import plan_words
 from onearena.core.store import Store
-from onearena.stress.bench_cases import Measurement, sample
+from onearena.stress.bench_cases import Measurement
 
 UNIT_BYTES = 64
 QUERY_BANDS = (2, 3, 5, 8)
 QUERY_PINS = (0, 8)
 QUERIES_AT_ONCE = 1000
 PLAN_UNITS = (16, 1024)
+SAMPLE_NANOSECONDS = 4_000_000
 HOLE_SHARE = 0.5
 SEED = 21
 
@@ -101,7 +103,7 @@ def _queries(bands: int, band_units: int, samples: int, *, pins: int) -> Iterato
             fits_words(words, demand)
 
         shape = f"{bands} bands, {pins} pins, {kind}"
-        yield sample(
+        yield _measure(
             f"joint query, compiled caller, {shape}",
             compiled,
             band_units=band_units,
@@ -109,7 +111,7 @@ def _queries(bands: int, band_units: int, samples: int, *, pins: int) -> Iterato
             holes_percent=40,
             divisor=1e3 * QUERIES_AT_ONCE,
         )
-        yield sample(
+        yield _measure(
             f"joint query, from Python, {shape}",
             from_python,
             band_units=band_units,
@@ -131,7 +133,7 @@ def _plans(band_units: int, samples: int) -> Iterator[Measurement]:
         def make(demand: tuple[int, ...] = demand) -> None:
             plan_words(store.words, demand)
 
-        yield sample(
+        yield _measure(
             f"plan {units} units beside a float",
             make,
             band_units=band_units,
@@ -139,3 +141,38 @@ def _plans(band_units: int, samples: int) -> Iterator[Measurement]:
             holes_percent=50,
             divisor=1e3,
         )
+
+
+def _measure(
+    name: str,
+    call: Callable[[], None],
+    *,
+    band_units: int,
+    samples: int,
+    holes_percent: int,
+    divisor: float,
+) -> Measurement:
+    """Microseconds per call (or per ``divisor`` nanoseconds) over ``samples`` runs of `call`."""
+    call()
+    start = thread_time_ns()
+    call()
+    repeats = max(1, min(2000, SAMPLE_NANOSECONDS // max(1, thread_time_ns() - start)))
+    spent, elapsed = [], []
+    for _ in range(samples):
+        start, start_elapsed = thread_time_ns(), perf_counter_ns()
+        for _ in range(repeats):
+            call()
+        spent.append((thread_time_ns() - start) / repeats / divisor)
+        elapsed.append((perf_counter_ns() - start_elapsed) / repeats / divisor)
+    low, middle, high = np.percentile(spent, [10, 50, 90]).tolist()
+    return Measurement(
+        name=name,
+        band_units=band_units,
+        holes_percent=holes_percent,
+        unit="us",
+        median=round(middle, 3),
+        p10=round(low, 3),
+        p90=round(high, 3),
+        elapsed_median=round(float(np.median(elapsed)), 3),
+        samples=samples,
+    )
