@@ -16,6 +16,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 
 # One thread per process: with more, OpenMP workers spin against each other and runs get ten times slower.
 export OMP_NUM_THREADS ?= 1
@@ -31,15 +32,21 @@ $(INSTALLED): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
 	@touch $@
 
+# The kernels' machine code goes to numba's cache once, so that it takes no time from any budget.
+$(COMPILED): core/kernels.py | $(INSTALLED)
+	@echo "compiling the kernels (once, about a minute)"
+	@$(BIN)/python -c 'from onearena.core import kernels; kernels.warm_up()'
+	@touch $@
+
 .PHONY: install
-install: $(INSTALLED) ## Set up .venv with all that development needs.
+install: $(INSTALLED) $(COMPILED) ## Set up .venv with all that development needs.
 
 .PHONY: stress
-stress: $(INSTALLED) ## Run the main job for 60 seconds on this machine.
+stress: $(INSTALLED) $(COMPILED) ## Run the main job for 60 seconds on this machine.
 	@ci/stress $(BIN) $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run the tests (at most 10 minutes on 2 cores).
+test: $(INSTALLED) $(COMPILED) ## Run the tests (at most 10 minutes on 2 cores).
 	@ci/test $(BIN) $(ARGS)
 
 # `make -k check` goes through all of them even if one fails.
@@ -58,19 +65,27 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format.
 	@$(BIN)/ruff check --fix --select I .
 
 .PHONY: bench
-bench: $(INSTALLED) ## Measure the allocator's calls.
+bench: $(INSTALLED) $(COMPILED) ## Measure the allocator's calls.
 	@$(BIN)/onearena bench $(ARGS)
 
+.PHONY: mutants
+mutants: $(INSTALLED) $(COMPILED) ## Plant every fault of the registry and count the ones caught (an hour).
+	@$(BIN)/onearena mutants $(ARGS)
+
+.PHONY: mutants-gate
+mutants-gate: $(INSTALLED) $(COMPILED) ## Plant the faults that every change must still catch (minutes).
+	@ci/mutants-gate $(BIN)
+
 .PHONY: evidence-clean
-evidence-clean: $(INSTALLED) ## Evidence: clean campaigns with their reach (hours; resumable).
+evidence-clean: $(INSTALLED) $(COMPILED) ## Evidence: clean campaigns with their reach (hours; resumable).
 	@ci/evidence $(BIN) clean $(ARGS)
 
 .PHONY: evidence-fit
-evidence-fit: $(INSTALLED) ## Evidence: exact feasibility against search (hours; resumable).
+evidence-fit: $(INSTALLED) $(COMPILED) ## Evidence: exact feasibility against search (hours; resumable).
 	@ci/evidence $(BIN) fit $(ARGS)
 
 .PHONY: evidence-order
-evidence-order: $(INSTALLED) ## Evidence: the order oracle against a slow reference (minutes; resumable).
+evidence-order: $(INSTALLED) $(COMPILED) ## Evidence: the order oracle against a slow reference (minutes; resumable).
 	@ci/evidence $(BIN) order $(ARGS)
 
 .PHONY: clean
