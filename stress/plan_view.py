@@ -320,18 +320,22 @@ def _show_zoom(entry: EntryLayout, console: Console) -> None:
 def scaled_columns(spans: Sequence[tuple[int, int]], total: int, columns: int) -> str:
     """Address axis at true scale: column c shows the span at its middle byte, ``.`` for none.
 
-    Span i is drawn with digit i. A span with bytes but no column middle gets the column it
-    lies in, so nothing that exists is invisible.
+    Span i is drawn with digit i. A span too thin for a column's middle shows in the column it
+    starts in, which becomes ``+`` if another span is there: nothing that exists is invisible.
     """
     bar = ["."] * columns
+    thin: list[tuple[int, int]] = []
     for index, (start, end) in enumerate(spans):
         if start >= end:
             continue
         first = -(-(2 * columns * start - total) // (2 * total))
         last = -(-(2 * columns * end - total) // (2 * total))
-        first = max(0, min(first, columns - 1))
-        for column in range(first, max(last, first + 1)):
+        if first == last:
+            thin.append((columns * start // total, index))
+        for column in range(first, last):
             bar[column] = _digit(index)
+    for column, index in thin:
+        bar[column] = _digit(index) if bar[column] == "." else "+"
     return "".join(bar)
 
 
@@ -365,9 +369,11 @@ def _show_bands(plan: StoragePlan, mix: Sequence[RequestClass], console: Console
     spans = list(zip(packing.starts, packing.ends, strict=True))
     line = Text("|")
     for mark in scaled_columns(spans, plan.arena_bytes, _BAR_COLUMNS):
-        style = _STYLES[_DIGITS.index(mark) % len(_STYLES)] if mark != "." else "dim"
+        style = _STYLES[_DIGITS.index(mark) % len(_STYLES)] if mark in _DIGITS else "dim"
         line.append(mark, style=style)
     console.print(line.append("|"))
+    if "+" in line.plain:
+        console.print("  + bands too thin for a column of their own")
     edge = f"{plan.arena_bytes:,}"
     console.print("0" + edge.rjust(_BAR_COLUMNS + 1))
     for index, (pool, count) in enumerate(zip(plan.sub_pools, counts, strict=True)):

@@ -255,6 +255,9 @@ def test_bands_are_drawn_at_true_scale_and_never_vanish():
     assert scaled_columns([(0, 25), (50, 100)], 100, 20) == "0" * 5 + "." * 5 + "1" * 10
     assert scaled_columns([(0, 1), (9_999, 10_000)], 10_000, 10) == "0........1"
     assert scaled_columns([(0, 0), (0, 100)], 100, 4) == "1111"
+    assert scaled_columns([(0, 1), (1, 2), (8, 9)], 100, 10) == "+........."
+    assert scaled_columns([(18, 19), (20, 100)], 100, 10) == ".011111111"
+    assert scaled_columns([(0, 14), (14, 15), (15, 100)], 100, 10) == "0+22222222"
 
 
 def test_layers_are_grouped_only_when_they_are_alike():
