@@ -12,7 +12,7 @@ from typing import Final
 
 from onearena.core.snapshot import Snapshot
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
-from onearena.stress.oracles.facts import CallFacts
+from onearena.stress.oracles.fact_types import CallFacts
 
 PURE: Final = frozenset(("fits",))
 PARTS: Final = ("bands", "gaps", "fences", "uses")

@@ -18,7 +18,13 @@ from typing import Final
 from onearena.core.device.interface import POISON, UNDEFINED, ZERO, Access, Touch, Work
 from onearena.core.rules import UseKind
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, Violation
-from onearena.stress.oracles.facts import ARENA, HOST, CallFacts, Facts, UseFact
+from onearena.stress.oracles.fact_types import (
+    ARENA,
+    HOST,
+    CallFacts,
+    UseFact,
+)
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.stamps import (
     NOTHING,
     UNKNOWN,

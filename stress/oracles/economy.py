@@ -20,7 +20,8 @@ from onearena.core.answers import Fits, Rung
 from onearena.core.snapshot import Snapshot
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
 from onearena.stress.oracles.capacity import Fixed, fits_around, least_cost
-from onearena.stress.oracles.facts import MOVING, CallFacts, Facts
+from onearena.stress.oracles.fact_types import MOVING, CallFacts
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.promise import fixed_units
 from onearena.stress.sut import Grant
 

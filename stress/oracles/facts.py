@@ -10,12 +10,10 @@ Feed order: the device records of a call, then the call (as the harness logs the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from onearena.core.answers import Blocked, Infeasible
-from onearena.core.device.interface import Access, Space
 from onearena.core.device.trace import (
     Enqueue,
     Observe,
@@ -24,157 +22,30 @@ from onearena.core.device.trace import (
     TransferEnd,
     WaitEvent,
 )
-from onearena.core.rules import TRANSFER_KINDS
-from onearena.core.snapshot import BandSnapshot, Snapshot
+from onearena.core.snapshot import Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import UnitName
+from onearena.stress.oracles.fact_types import (
+    ARENA,
+    HOST,
+    LIVE,
+    MOVING,
+    CallFacts,
+    IdFact,
+    Limbo,
+    Op,
+    Pending,
+    Relocation,
+    UseFact,
+    changes_between,
+    shows_units,
+)
+from onearena.stress.oracles.progress import Progress, join
 from onearena.stress.oracles.touches import Touch, TouchMap
 from onearena.stress.sut import Grant, PlanFacts, Use
 
-ARENA: Final = int(Space.ARENA)
-HOST: Final = int(Space.HOST)
-TRANSFERS: Final = frozenset(int(kind) for kind in TRANSFER_KINDS)
-MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
-"""Calls inside which the system may move units."""
-EVENTS_KEPT: Final = 256
 
-BEYOND, HOLE, LIVE, PENDING, VACATED = range(5)
-
-Clock = list[int]
-Change = tuple[int, int, int, int, int, int]
-"""Band, unit, old state, new state, old id, new id."""
-
-
-class Op(NamedTuple):
-    """One `Enqueue` seen, with its position on its stream (1, 2, 3, ... counted here).
-
-    `clock` holds the positions ordered before it, its own included.
-    """
-
-    op: int
-    stream: int
-    position: int
-    kind: int
-    accesses: tuple[Access, ...]
-    clock: tuple[int, ...]
-
-
-class WaitSeen(NamedTuple):
-    """One `WaitEvent` seen: the waiting stream's clock before it, and the event's clock."""
-
-    stream: int
-    event: int
-    before: tuple[int, ...]
-    brings: tuple[int, ...]
-
-
-@dataclass(slots=True, eq=False)
-class UseFact:
-    """One recorded use. `op` is its operation or transfer once launched, else -1.
-
-    `outcome` of a transfer: '' while it runs, then what `end_transfer` said, or 'disconnected'.
-    `units` are the (band, unit) it named when it was recorded.
-    """
-
-    use: Use
-    kind: int
-    stream: int
-    call: int
-    peer: int = -1
-    op: int = -1
-    position: int = 0
-    event: int = -1
-    processed: bool = False
-    retired: bool = False
-    outcome: str = ""
-    units: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def serial(self) -> int:
-        """The serial the system gave the use."""
-        return self.use.serial
-
-    @property
-    def is_transfer(self) -> bool:
-        """Whether a peer makes the accesses."""
-        return self.kind in TRANSFERS
-
-
-@dataclass(slots=True, eq=False)
-class IdFact:
-    """One virtual id, from hand-out to its last free. `unit` is its unit as last seen, None before.
-
-    `undefined` marks content of a failed load or receive.
-    """
-
-    id: int
-    band: int
-    call: int
-    references: int = 1
-    unit: int | None = None
-    written: bool = False
-    undefined: bool = False
-    pins: bool = False
-    transfers: int = 0
-    seen: int = 0  # call that last showed where it is
-    pin_floor: int = 0  # last call before its pin that may have moved it
-
-
-@dataclass(slots=True, eq=False)
-class Limbo:
-    """A unit logically freed ('pending') or moved away from ('vacated'), not yet seen reused."""
-
-    state: str
-    call: int
-
-
-@dataclass(slots=True, eq=False)
-class CallFacts:
-    """One call with what it enqueued, and what followed from it.
-
-    `changes` of a snapshot: the units that differ from the last one.
-    """
-
-    call: Call
-    ops: list[Op] = field(default_factory=list)
-    waits: list[WaitSeen] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    observed: list[int] = field(default_factory=list)
-    begun: list[TransferBegin] = field(default_factory=list)
-    use: UseFact | None = None
-    refused: bool = False
-    freed: list[IdFact] = field(default_factory=list)
-    granted: list[IdFact] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Device records since the last call."""
-
-    ops: list[Op] = field(default_factory=list)
-    waits: list[WaitSeen] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    observed: list[int] = field(default_factory=list)
-    begun: list[TransferBegin] = field(default_factory=list)
-
-
-class Relocation(NamedTuple):
-    """An id seen at another unit than before. `call` is the call that showed it.
-
-    `under_transfer`, `pinned`, `written`: it was so at the unit it left.
-    """
-
-    fact: IdFact
-    old: int
-    new: int
-    call: int
-    under_transfer: bool
-    pinned: bool
-    written: bool
-
-
-class Facts:
+class Facts(Progress):
     """Clocks, uses, ids and touches of one run. Feed everything; ask after each call.
 
     Cost of a record: the streams of a clock, plus the ranges it names. Memory: what is
@@ -182,22 +53,10 @@ class Facts:
     """
 
     def __init__(self, plan: PlanFacts) -> None:
+        super().__init__()
         self.plan = plan
         self.bands = plan.bands
         self.schedule = plan.schedule_stream
-        self.last: CallFacts | None = None
-        self.calls = 0
-        # clocks: position of each stream that is ordered before what is enqueued next
-        self._clock: list[Clock] = []
-        self._waited: list[Clock] = []  # the same by waits alone, whatever the host has seen
-        self._host: Clock = []  # what the host has seen, transitively
-        self._host_version = 0
-        self._seen_version: list[int] = []
-        self.retired: Clock = []  # what `retire` calls, and events of the system's own, imply
-        self.processed: Clock = []
-        self._events: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
-        self._use_events: set[int] = set()
-        self._open = _Pending()
         # uses and transfers
         self.uses: dict[int, UseFact] = {}
         self.transfers: dict[int, UseFact] = {}
@@ -217,12 +76,12 @@ class Facts:
         self.host = TouchMap()
         self.relocations: list[Relocation] = []  # of the latest call
         self._trace_handlers: dict[type[Any], Callable[[Any], None]] = {
-            Enqueue: self._enqueue,
-            Record: self._record_event,
-            WaitEvent: self._wait,
-            Observe: self._observe,
-            TransferBegin: self._transfer_begin,
-            TransferEnd: self._transfer_end,
+            Enqueue: self.enqueue,
+            Record: self.record_event,
+            WaitEvent: self.wait,
+            Observe: self.observe,
+            TransferBegin: self.transfer_begin,
+            TransferEnd: self.transfer_end,
         }
         self._call_handlers: dict[str, Callable[[CallFacts], None]] = {
             "allocate": self._allocate,
@@ -243,7 +102,7 @@ class Facts:
             "snapshot": self._snapshot,
         }
         self._shown: Snapshot | None = None
-        self._grow(self.schedule)
+        self.grow(self.schedule)
 
     # -- feeding ---------------------------------------------------------------------------------
     def feed(self, record: object) -> CallFacts | None:
@@ -256,8 +115,7 @@ class Facts:
         return None
 
     def _call(self, call: Call) -> CallFacts:
-        self.calls += 1
-        pending, self._open = self._open, _Pending()
+        pending, self.since = self.since, Pending()
         facts = CallFacts(
             call, pending.ops, pending.waits, pending.events, pending.observed, pending.begun
         )
@@ -275,99 +133,11 @@ class Facts:
         for op in facts.ops:
             if use is None or (op.op != use.op and not _reaches(joined, op)):
                 self._touch_accesses(op, call.serial)
-        self.last = facts
         return facts
-
-    # -- clocks ----------------------------------------------------------------------------------
-    def _grow(self, stream: int) -> None:
-        while len(self._clock) <= stream:
-            told = (self._host, self.retired, self.processed)
-            for clock in (*self._clock, *self._waited, *told):
-                clock.append(0)
-            self._clock.append([0] * (len(self._clock) + 1))
-            self._waited.append([0] * len(self._clock))
-            self._seen_version.append(0)
-
-    def _enqueue(self, record: Enqueue) -> None:
-        op, stream, kind, _, accesses = record
-        if stream >= len(self._clock):
-            self._grow(stream)
-        clock = self._clock[stream]
-        if self._seen_version[stream] != self._host_version:
-            _join(clock, self._host)
-            self._seen_version[stream] = self._host_version
-        clock[stream] += 1
-        self._waited[stream][stream] += 1
-        self._open.ops.append(Op(op, stream, clock[stream], kind, accesses, tuple(clock)))
-
-    def _record_event(self, record: Record) -> None:
-        event, stream = record
-        if stream >= len(self._clock):
-            self._grow(stream)
-        if len(self._events) > EVENTS_KEPT:
-            self._forget_events()
-        self._events[event] = (stream, tuple(self._clock[stream]), tuple(self._waited[stream]))
-        self._open.events.append(event)
-
-    def _forget_events(self) -> None:
-        host, named = self._host, {use.event for use in self.uses.values()}
-        for event, (stream, clock, _) in list(self._events.items()):
-            if clock[stream] <= host[stream] and event not in named:
-                del self._events[event]
-
-    def _wait(self, record: WaitEvent) -> None:
-        stream, event = record
-        if stream >= len(self._clock):
-            self._grow(stream)
-        known = self._events.get(event)
-        if known is None:
-            return
-        clock = self._clock[stream]
-        self._open.waits.append(WaitSeen(stream, event, tuple(clock), known[1]))
-        _join(clock, known[1])
-        _join(self._waited[stream], known[2])
-
-    def _observe(self, record: Observe) -> None:
-        known = self._events.get(record.event)
-        self._open.observed.append(record.event)
-        if known is None:
-            return
-        if _join(self._host, known[1]):
-            self._host_version += 1
-        # Of a use's event the system may know only what `retire` tells it (rule 10); that of a
-        # move, a fork or a zeroing is its own, and so is all that it implies.
-        if record.event not in self._use_events:
-            _join(self.retired, known[1])
-
-    def _transfer_begin(self, record: TransferBegin) -> None:
-        self._open.begun.append(record)
-
-    def _transfer_end(self, record: TransferEnd) -> None:
-        """The `end_transfer` call says what it means; the device's own record adds no fact here."""
-
-    def clock_of(self, stream: int) -> Sequence[int]:
-        """Positions ordered before what `stream` is given next (the host's knowledge included)."""
-        if stream >= len(self._clock):
-            self._grow(stream)
-        clock = self._clock[stream]
-        if self._seen_version[stream] != self._host_version:
-            _join(clock, self._host)
-            self._seen_version[stream] = self._host_version
-        return clock
 
     def is_placed(self, fact: IdFact) -> bool:
         """Whether `fact.unit` is where the id is now: no call since may have moved it."""
         return fact.unit is not None and max(fact.seen, self.placed) >= self._moving_call
-
-    @property
-    def host_clock(self) -> Sequence[int]:
-        """Positions the host has seen end, by any observation."""
-        return self._host
-
-    def event_clock(self, event: int) -> Sequence[int]:
-        """Clock of a recorded event; empty when unknown or long over."""
-        known = self._events.get(event)
-        return known[1] if known is not None else ()
 
     # -- over or not -----------------------------------------------------------------------------
     def is_over(self, touch: Touch) -> bool:
@@ -415,14 +185,6 @@ class Facts:
                 return touch
         return None
 
-    def unretired(self, band: int, unit: int) -> Touch | None:
-        """A touch of the unit's bytes whose end the host has not seen."""
-        start, end = self.unit_range(band, unit)
-        for _, _, touch in self.arena.find(start, end):
-            if not self.is_retired(touch):
-                return touch
-        return None
-
     def under_transfer(self, start: int, end: int, *, before: int) -> UseFact | None:
         """A transfer not ended that names bytes of [start, end), of a call before `before`."""
         if not self.transfers:
@@ -437,16 +199,6 @@ class Facts:
     def name(self, band: int, unit: int) -> UnitName:
         """A unit as people name it."""
         return UnitName(self.bands[band].name, unit)
-
-    def bands_of(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """(band, unit) of every located live id that overlaps [start, end)."""
-        for band, facts in enumerate(self.bands):
-            first = (start - facts.origin_bytes) // facts.unit_bytes
-            after = -((facts.origin_bytes - end) // facts.unit_bytes)
-            located = self.at[band]
-            for unit in range(first, after):
-                if unit in located:
-                    yield band, unit
 
     # -- calls -----------------------------------------------------------------------------------
     def _grant(self, facts: CallFacts, grant: Grant) -> None:
@@ -574,7 +326,7 @@ class Facts:
             return
         answer = facts.call.answer
         fact.event = answer if isinstance(answer, int) else -1
-        self._use_events.add(fact.event)
+        self.use_events.add(fact.event)
         mine = [op for op in facts.ops if op.stream == use.stream and op.kind == fact.kind]
         if not mine:
             return
@@ -625,11 +377,11 @@ class Facts:
         if fact is None:
             return
         fact.retired = True
-        self._use_events.discard(fact.event)
+        self.use_events.discard(fact.event)
         self.uses.pop(fact.serial, None)
         clock = self.event_clock(fact.event)
         if clock:
-            _join(self.retired, clock)
+            join(self.retired, clock)
         elif not fact.is_transfer and fact.position > self.retired[fact.stream]:
             self.retired[fact.stream] = fact.position
         if len(facts.call.args) > 1 and facts.call.args[1]:
@@ -737,62 +489,5 @@ class Facts:
         return sorted(found)
 
 
-def shows_units(snapshot: Snapshot) -> bool:
-    """Whether it was taken with the state of each unit."""
-    return any(b.states for b in snapshot.bands) or not any(b.has_units for b in snapshot.bands)
-
-
-def changes_between(before: Snapshot | None, now: Snapshot, *, full: bool = False) -> list[Change]:
-    """Units whose state or id differs (all with `full`); O(units) of the bands that differ."""
-    found: list[Change] = []
-    for band, snap in enumerate(now.bands):
-        old = before.bands[band] if before is not None else None
-        found += _band_changes(band, old, snap, full=full)
-    return found
-
-
-def _band_changes(
-    band: int, old: BandSnapshot | None, new: BandSnapshot, *, full: bool
-) -> list[Change]:
-    """The units that differ, or all with `full`."""
-    if (
-        not full
-        and old is not None
-        and old.states == new.states
-        and old.low_unit == new.low_unit
-        and old.ids == new.ids
-    ):
-        return []
-    found: list[Change] = []
-    low, high = new.low_unit, new.high_unit
-    states, ids = new.states, new.ids
-    if old is None or not old.has_units:
-        return [(band, low + i, BEYOND, states[i], 0, ids[i]) for i in range(high - low)]
-    old_low, old_high, old_states, old_ids = old.low_unit, old.high_unit, old.states, old.ids
-    if new.has_units:
-        first, after = min(low, old_low), max(high, old_high)
-    else:
-        first, after = old_low, old_high
-    for unit in range(first, after):
-        inside, was_inside = low <= unit < high, old_low <= unit < old_high
-        state = states[unit - low] if inside else BEYOND
-        name = ids[unit - low] if inside else 0
-        old_state = old_states[unit - old_low] if was_inside else BEYOND
-        old_name = old_ids[unit - old_low] if was_inside else 0
-        if full or state != old_state or name != old_name:
-            found.append((band, unit, old_state, state, old_name, name))
-    return found
-
-
 def _reaches(clock: Sequence[int], op: Op) -> bool:
     return op.stream < len(clock) and op.position <= clock[op.stream]
-
-
-def _join(target: Clock, source: Sequence[int]) -> bool:
-    """Raise each position of `target` to at least that of `source`; whether anything rose."""
-    rose = False
-    for stream, position in enumerate(source):
-        if position > target[stream]:
-            target[stream] = position
-            rose = True
-    return rose

@@ -28,7 +28,7 @@ from onearena.core.rules import UseKind
 from onearena.core.snapshot import FenceSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
-from onearena.stress.oracles.facts import (
+from onearena.stress.oracles.fact_types import (
     ARENA,
     BEYOND,
     HOLE,
@@ -37,7 +37,6 @@ from onearena.stress.oracles.facts import (
     PENDING,
     VACATED,
     CallFacts,
-    Facts,
     IdFact,
     Op,
     Relocation,
@@ -45,6 +44,7 @@ from onearena.stress.oracles.facts import (
     changes_between,
     shows_units,
 )
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.touches import Touch
 
 STATE_NAMES: Final = ("beyond", "hole", "live", "pending", "vacated")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from onearena.core.snapshot import Snapshot
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
-from onearena.stress.oracles.facts import CallFacts, Facts
+from onearena.stress.oracles.fact_types import CallFacts
+from onearena.stress.oracles.facts import Facts
 
 
 class LivenessOracle:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, UnitName, Violation
-from onearena.stress.oracles.facts import MOVING, CallFacts, Facts
+from onearena.stress.oracles.fact_types import MOVING, CallFacts
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.sut import Grant, Use
 
 

@@ -22,7 +22,8 @@ from onearena.core.errors import MisuseError
 from onearena.core.rules import TRANSFER_KINDS, UseKind
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
-from onearena.stress.oracles.facts import Facts, UseFact
+from onearena.stress.oracles.fact_types import UseFact
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.sut import Use
 
 OUTCOMES: Final = frozenset(("done", "failed", "cancelled", "lost"))

@@ -20,7 +20,13 @@ from typing import Final
 from onearena.core.device.interface import Access
 from onearena.core.rules import UseKind
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
-from onearena.stress.oracles.facts import ARENA, CallFacts, Facts, IdFact, Op
+from onearena.stress.oracles.fact_types import (
+    ARENA,
+    CallFacts,
+    IdFact,
+    Op,
+)
+from onearena.stress.oracles.facts import Facts
 
 UNDECLARED_REPORTS_MAX: Final = 8
 

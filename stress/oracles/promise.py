@@ -18,7 +18,8 @@ from typing import Final
 from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
 from onearena.stress.oracles.capacity import Fixed, fits_around, shortfall
-from onearena.stress.oracles.facts import CallFacts, Facts
+from onearena.stress.oracles.fact_types import CallFacts
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.sut import Grant
 
 ASKING: Final = frozenset(("fits", "allocate", "fork"))

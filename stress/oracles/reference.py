@@ -23,7 +23,13 @@ from onearena.core.answers import Blocked
 from onearena.core.rules import UseKind, Wait
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, UnitName, Violation
-from onearena.stress.oracles.facts import ARENA, CallFacts, Facts, Op, UseFact
+from onearena.stress.oracles.fact_types import (
+    ARENA,
+    CallFacts,
+    Op,
+    UseFact,
+)
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.reference_ledger import (
     STREAM_KINDS,
     Need,

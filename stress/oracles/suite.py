@@ -23,7 +23,8 @@ from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
 from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.economy import EconomyOracle
-from onearena.stress.oracles.facts import CallFacts, Facts
+from onearena.stress.oracles.fact_types import CallFacts
+from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.legality import LegalityOracle
 from onearena.stress.oracles.liveness import LivenessOracle
 from onearena.stress.oracles.mapping import MappingOracle
