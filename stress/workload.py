@@ -102,7 +102,7 @@ def draw_options(
     fitting, share = _request_room(facts)
     requests_max = max(2, min(12, fitting + choices.pick("swarm.requests", 5) - 1))
     return Options(
-        steps=steps or choices.between("swarm.steps", 200, 300),
+        steps=steps or choices.between("swarm.steps", 200, 240),
         weights=weights,
         requests_max=requests_max,
         batch_max=choices.between("swarm.batch", 1, 3),
