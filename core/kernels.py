@@ -1373,18 +1373,27 @@ def ledger_note(last, units, column, word):
 
 
 @_kernel
-def ledger_gather(last, units, streams, writes_only, need):
-    """Latest ticket by (stream, rw, kind) over `units` into `need` (streams, 2, 8). O(units)."""
+def ledger_gather(last, units, streams, writes_only, row, seen, wanted):
+    """What a use of `units` waits for: the latest ticket of each stream into `wanted` (a maximum).
+
+    `row[kind]` says what an earlier use of that kind asks for: 0 nothing, 1 an event, 2 that the host
+    has seen it end. `seen[s]` is the last ticket of stream s that the host has seen. Returns whether
+    some use asks for the host and was not seen. O(units * streams).
+    """
+    for_host = False
     for i in range(units.shape[0]):
-        unit = units[i]
-        for s in range(streams):
-            word = last[unit, 2 * s + 1]
-            if word != 0 and word >> 3 > need[s, 1, word & 7]:
-                need[s, 1, word & 7] = word >> 3
-            if not writes_only:
-                word = last[unit, 2 * s]
-                if word != 0 and word >> 3 > need[s, 0, word & 7]:
-                    need[s, 0, word & 7] = word >> 3
+        for column in range(1 if writes_only else 0, 2 * streams, 2 if writes_only else 1):
+            word = last[units[i], column]
+            ticket = word >> 3
+            s = column >> 1
+            if ticket <= seen[s]:
+                continue
+            wait = row[word & 7]
+            if wait == 1:
+                wanted[s] = max(wanted[s], ticket)
+            elif wait == 2:
+                for_host = True
+    return for_host
 
 
 @_kernel

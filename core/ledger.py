@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -30,7 +31,6 @@ from onearena.core.errors import MisuseError
 from onearena.core.fences import Fence, Fences
 from onearena.core.rules import (
     READER_WAITS,
-    STREAM_KINDS,
     TRANSFER_KINDS,
     WRITER_WAITS,
     UseKind,
@@ -42,7 +42,6 @@ Touch = tuple[int, Units]  # (domain, units)
 
 STREAMS_MAX: Final = 16
 OUTSTANDING_MAX: Final = 1 << 12  # uses of one stream that may be unretired; a power of two
-KINDS: Final = 8
 NO_UNITS: Final[Units] = np.zeros(0, np.int64)
 
 
@@ -74,6 +73,16 @@ class Needs:
     blockers: tuple[tuple[int, int, BlockReason], ...]  # (domain, unit, 'use' | 'transfer')
 
 
+@cache
+def _row_vector(row: tuple[Wait, ...]) -> Units:
+    return np.array(row, np.int64)
+
+
+def _as_vector(row: dict[UseKind, Wait]) -> Units:
+    """A row of a table as the kernels read it, indexed by kind."""
+    return _row_vector(tuple(row[kind] for kind in UseKind))
+
+
 class Ledger:
     """Uses, vector clocks, fences and watchers of one arena (control thread only)."""
 
@@ -89,7 +98,7 @@ class Ledger:
         self.known = [[0] * STREAMS_MAX for _ in range(STREAMS_MAX)]
         # what the host's own observations imply, transitively: whatever it enqueues now is after
         # that
-        self.host_known = [0] * STREAMS_MAX
+        self.host_known = np.zeros(STREAMS_MAX, np.int64)
         self.uses: dict[tuple[int, int], UseRecord] = {}  # stream-ordered, by (stream, ticket)
         self.transfers: dict[int, UseRecord] = {}  # by serial
         self.transfer_units: dict[tuple[int, int], list[UseRecord]] = {}
@@ -116,16 +125,26 @@ class Ledger:
     ) -> Needs:
         """Rule 6 for a use of `kind` on `stream` (-1: a transfer). Pure. O(units)."""
         blockers: list[tuple[int, int, BlockReason]] = []
-        wanted = [0] * STREAMS_MAX
-        for domain, units in reads:
-            row = READER_WAITS[kind]
-            self._need_transfers(blockers, domain, units, row, writes_only=True)
-            self._need_tickets(wanted, blockers, domain, units, row, writes_only=True)
-        for domain, units in writes:
-            row = WRITER_WAITS[kind]
-            self._need_transfers(blockers, domain, units, row, writes_only=False)
-            self._need_tickets(wanted, blockers, domain, units, row, writes_only=False)
-        return Needs(self._uncovered(stream, wanted), tuple(dict.fromkeys(blockers)))
+        wanted = np.zeros(self.streams, np.int64)
+        for touches, table, writes_only in (
+            (reads, READER_WAITS, True),
+            (writes, WRITER_WAITS, False),
+        ):
+            for domain, units in touches:
+                row = table[kind]
+                self._need_transfers(blockers, domain, units, row, writes_only=writes_only)
+                for_host = kernels.ledger_gather(
+                    self.last[domain],
+                    units,
+                    self.streams,
+                    writes_only,
+                    _as_vector(row),
+                    self.host_known,
+                    wanted,
+                )
+                if for_host:
+                    self._block_unseen(blockers, domain, units, writes_only=writes_only)
+        return Needs(self._uncovered(stream, wanted.tolist()), tuple(dict.fromkeys(blockers)))
 
     def _need_transfers(
         self,
@@ -145,35 +164,7 @@ class Ledger:
                 if row[use.kind] is Wait.HOST and not use.ended:
                     blockers.append((domain, unit, "transfer"))
 
-    def _need_tickets(
-        self,
-        wanted: list[int],
-        blockers: list[tuple[int, int, BlockReason]],
-        domain: int,
-        units: Units,
-        row: dict[UseKind, Wait],
-        *,
-        writes_only: bool,
-    ) -> None:
-        if not len(units):
-            return
-        need = np.zeros((self.streams, 2, KINDS), np.int64)
-        kernels.ledger_gather(self.last[domain], units, self.streams, writes_only, need)
-        if not need.any():
-            return
-        for kind in STREAM_KINDS:
-            wait = row[kind]
-            if wait is Wait.NOTHING:
-                continue
-            for stream in range(self.streams):
-                ticket = int(max(need[stream, 0, kind], need[stream, 1, kind]))
-                if wait is Wait.EVENT:
-                    wanted[stream] = max(wanted[stream], ticket)
-                elif ticket > self.host_known[stream]:
-                    self._block_unretired(blockers, domain, units, writes_only=writes_only)
-                    return
-
-    def _block_unretired(
+    def _block_unseen(
         self,
         blockers: list[tuple[int, int, BlockReason]],
         domain: int,
@@ -182,11 +173,12 @@ class Ledger:
         writes_only: bool,
     ) -> None:
         unfinished = np.zeros(len(units), np.int64)
-        seen = np.array(self.host_known, np.int64)
-        kernels.ledger_unfinished(self.last[domain], units, self.streams, seen, unfinished)
+        kernels.ledger_unfinished(
+            self.last[domain], units, self.streams, self.host_known, unfinished
+        )
         threshold = 2 if writes_only else 1
-        for unit in units[unfinished >= threshold].tolist():
-            blockers.append((domain, unit, "use"))
+        found = units[unfinished >= threshold].tolist()
+        blockers.extend((domain, unit, "use") for unit in found)
 
     def _uncovered(self, stream: int, wanted: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """The (stream, ticket) pairs not yet known to `stream`, less those another of them
@@ -194,11 +186,11 @@ class Ledger:
         """
         if stream < 0:
             return ()
-        known, seen = self.known[stream], self.host_known
+        known = self.known[stream]
         pairs = [
             (other, ticket)
             for other, ticket in enumerate(wanted)
-            if ticket > known[other] and ticket > seen[other] and other != stream
+            if ticket > known[other] and other != stream
         ]
         if len(pairs) < 2:
             return tuple(pairs)
@@ -327,8 +319,7 @@ class Ledger:
         assert not use.ended, use
         use.ended = True
         del self.uses[(use.stream, use.ticket)]
-        for stream in range(self.streams):
-            self.host_known[stream] = max(self.host_known[stream], use.clock[stream])
+        np.maximum(self.host_known, use.clock, out=self.host_known)
         if use.ticket > self.retired[use.stream]:
             self.retired[use.stream] = use.ticket
             self.over[use.stream] = max(int(self.over[use.stream]), use.ticket)

@@ -32,7 +32,6 @@ class Wait(enum.IntEnum):
 
 
 TRANSFER_KINDS: Final = (UseKind.SEND, UseKind.RECEIVE)
-STREAM_KINDS: Final = tuple(kind for kind in UseKind if kind not in TRANSFER_KINDS)
 
 
 def _row(ordered: Wait, transfer: Wait) -> dict[UseKind, Wait]:
