@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -73,14 +72,19 @@ class Needs:
     blockers: tuple[tuple[int, int, BlockReason], ...]  # (domain, unit, 'use' | 'transfer')
 
 
-@cache
-def _row_vector(row: tuple[Wait, ...]) -> Units:
-    return np.array(row, np.int64)
+def _vectors(table: dict[UseKind, dict[UseKind, Wait]]) -> dict[UseKind, Units]:
+    """The rows of a table as the kernels read them, indexed by kind."""
+    return {
+        kind: np.array([row[earlier] for earlier in UseKind], np.int64)
+        for kind, row in table.items()
+    }
 
 
-def _as_vector(row: dict[UseKind, Wait]) -> Units:
-    """A row of a table as the kernels read it, indexed by kind."""
-    return _row_vector(tuple(row[kind] for kind in UseKind))
+# Made once, from the tables and nothing else.
+_TABLES: Final = (
+    (True, READER_WAITS, _vectors(READER_WAITS)),
+    (False, WRITER_WAITS, _vectors(WRITER_WAITS)),
+)
 
 
 class Ledger:
@@ -126,19 +130,15 @@ class Ledger:
         """Rule 6 for a use of `kind` on `stream` (-1: a transfer). Pure. O(units)."""
         blockers: list[tuple[int, int, BlockReason]] = []
         wanted = np.zeros(self.streams, np.int64)
-        for touches, table, writes_only in (
-            (reads, READER_WAITS, True),
-            (writes, WRITER_WAITS, False),
-        ):
+        for touches, (writes_only, table, vectors) in zip((reads, writes), _TABLES, strict=True):
             for domain, units in touches:
-                row = table[kind]
-                self._need_transfers(blockers, domain, units, row, writes_only=writes_only)
+                self._need_transfers(blockers, domain, units, table[kind], writes_only=writes_only)
                 for_host = kernels.ledger_gather(
                     self.last[domain],
                     units,
                     self.streams,
                     writes_only,
-                    _as_vector(row),
+                    vectors[kind],
                     self.host_known,
                     wanted,
                 )

@@ -11,6 +11,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from onearena.core.declaration import ModelDeclaration, load_plain
 from onearena.core.errors import UsageError
@@ -236,6 +237,7 @@ KNOWN_DRAFTS: tuple[KnownModel, ...] = (
 )
 
 
+@lru_cache(maxsize=64)
 def known_declaration(name: str) -> ModelDeclaration | None:
     """The declaration of a known model or draft, by name or Hugging Face id (any case)."""
     wanted = name.casefold()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from onearena.core.declaration import ModelDeclaration
 from onearena.core.errors import UsageError
@@ -88,13 +89,15 @@ class SubPoolPlan:
         return min(pages, (size - step + length - 1) // size + 1)
 
 
+@lru_cache(maxsize=64)
 def sub_pools_of(
     declaration: ModelDeclaration, *, page_size: int, draft: ModelDeclaration | None = None
 ) -> tuple[SubPoolPlan, ...]:
     """Sub-pools in chain order, low to high; draft lanes lie in the target's entries.
 
     ``UsageError`` for a page size that is no positive integer, more than 32 kinds, a draft part
-    whose lifetime the target does not have, or a unit beyond 64-bit addresses. O(lanes).
+    whose lifetime the target does not have, or a unit beyond 64-bit addresses. O(lanes) the first
+    time; equal arguments give the same tuple again.
     """
     if not 1 <= page_size <= PAGE_SIZE_MAX:
         raise UsageError("page_size", page_size, f"use an integer from 1 to {PAGE_SIZE_MAX}")
