@@ -6,14 +6,22 @@ content found through the id table has to be the one that was written.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from slow_store import Refused, SlowStore
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from slow_store import Refused, SlowStore, SlowUnit
 
 from onearena.core import kernels
 from onearena.core.buffer import Buffer
@@ -28,10 +36,50 @@ STATE_NAMES = {
     UnitState.PENDING: "pending",
     UnitState.VACATED: "vacated",
 }
-picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=5)
+# What the whole run reached: a machine that only ever sees refusals would pass too.
+REACHED: Counter[str] = Counter()
+SITUATIONS = (
+    "allocated",
+    "no room",
+    "freed",
+    "freed pending",
+    "free refused",
+    "shared",
+    "share refused",
+    "retreated",
+    "settled",
+    "settle refused",
+    "counted",
+    "count refused",
+    "flagged",
+    "flag refused",
+    "moved",
+    "move refused",
+    "moved beyond a frontier",
+    "remapped",
+    "a quarantined unit was freed",
+    "a vacated unit",
+    "a reused index",
+)
+
+picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=3)
+rarely = st.sampled_from([False, False, False, True])
 band_number = st.integers(0, 4)
+WALKS, WALK_STEPS = 60, 100
+COUNTS = ["uses", "uses", "transfers"]
 # Small, so that several calls fit before the arena is full.
-demand_number = st.sampled_from([0, 0, 0, 1, 1, 1, 2, 3, 7])
+demands = st.lists(st.sampled_from([0, 0, 0, 1, 1, 1, 2, 3, 7]), min_size=5, max_size=5)
+
+
+PAST = {
+    "free": "freed",
+    "share": "shared",
+    "settle": "settled",
+    "count": "counted",
+    "flag": "flagged",
+    "move": "moved",
+    "remap": "remapped",
+}
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -40,9 +88,11 @@ class StoreMachine(RuleBasedStateMachine):
         units=st.lists(st.integers(1, 5), min_size=1, max_size=5),
         anchors=st.lists(st.integers(0, 6), min_size=3, max_size=3),
         arena=st.sampled_from([0, 0, 31]),
+        aged=st.booleans(),
     )
-    def build(self, cells: int, units: list[int], anchors: list[int], arena: int) -> None:
-        kernels.warm_up()
+    def build(
+        self, cells: int, units: list[int], anchors: list[int], arena: int, aged: bool
+    ) -> None:
         geometry = chain_geometry(
             16 * cells,
             [(f"band{index}", 16 * size) for index, size in enumerate(units)],
@@ -51,14 +101,31 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = Store(geometry, arena=arena)
         self.buffer = Buffer(geometry)
         self.model = SlowStore(geometry, arena, SPARE_IDS)
-        self.epoch = self.store.epoch
         self.dead: list[int] = []
+        if aged:
+            self._age()
+        self.epoch = self.store.epoch
         self.stamp: dict[int, int] = {}
+        REACHED["five bands"] += len(units) == 5
+        REACHED["one band"] += len(units) == 1
+
+    def _age(self) -> None:
+        """Hand every id but three out and back once: soon indices live their second life."""
+        for band, queue in zip(self.store.bands, self.model.queue, strict=True):
+            if band.grid.capacity_units == 0:
+                continue
+            for _ in range(len(queue) - 3):
+                demand = [int(index == band.index) for index in range(len(self.store.bands))]
+                handout = self.store.allocate(demand)
+                assert handout is not None
+                self.store.free(handout.ids)
+                self.model.generation[band.index][queue[0]] += 1
+                queue.append(queue.popleft())
 
     # --- helpers -----------------------------------------------------------------------------
 
     def _both(
-        self, call: Callable[[], object], slow: Callable[[], object]
+        self, name: str, call: Callable[[], object], slow: Callable[[], object]
     ) -> tuple[object, object] | None:
         """Run both; they refuse alike, naming the same culprit, or both answer."""
         culprit = None
@@ -71,10 +138,13 @@ class StoreMachine(RuleBasedStateMachine):
                 call()
             assert error.value.unit == culprit
             assert self.store.epoch == self.epoch, "a refusal moved the epoch"
+            REACHED[f"{name} refused"] += 1
             return None
         answer = call()
         assert self.store.epoch == self.epoch + 1
         self.epoch += 1
+        REACHED[PAST[name]] += 1
+        REACHED["retreated"] += bool(self.model.retreats)
         return answer, expected
 
     def _ids(self, numbers: list[int]) -> list[int]:
@@ -84,10 +154,14 @@ class StoreMachine(RuleBasedStateMachine):
     def _band(self, number: int) -> int:
         return number % len(self.model.bands)
 
-    def _units(self, index: int, numbers: list[int]) -> list[int]:
-        """Mostly units of the band, sometimes ones beyond it or outside the grid."""
+    def _units(
+        self, index: int, numbers: list[int], wanted: Callable[[SlowUnit], bool], *, wild: bool
+    ) -> list[int]:
+        """Units of the band that are as wanted; when wild, any near it or outside its grid."""
         band = self.model.bands[index]
-        near = [*range(band.low - 1, band.high + 1), band.first - 1]
+        near = sorted(unit for unit, fact in band.units.items() if wanted(fact))
+        if wild or not near:
+            near = [*range(band.low - 1, band.high + 1), band.first - 1]
         return [near[number % len(near)] for number in numbers]
 
     def _check_retreats(self, found: object) -> None:
@@ -95,8 +169,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     # --- rules -------------------------------------------------------------------------------
 
-    @rule(demand=st.lists(demand_number, min_size=5, max_size=5), extend=st.booleans())
-    def allocate(self, demand: list[int], extend: bool) -> None:
+    @rule(demand=demands)
+    def allocate(self, demand: list[int]) -> None:
+        self._allocate(demand, extend=False)
+
+    @rule(demand=demands)
+    def extend(self, demand: list[int]) -> None:
+        self._allocate(demand, extend=True)
+
+    def _allocate(self, demand: list[int], *, extend: bool) -> None:
         wanted = demand[: len(self.model.bands)]
         fits = self.store.fits_in_place(wanted)
         if extend:
@@ -111,8 +192,11 @@ class StoreMachine(RuleBasedStateMachine):
         if given is None:
             assert handout is None
             assert self.store.epoch == self.epoch
+            REACHED["no room"] += 1
             return
         self.epoch += 1
+        REACHED["allocated"] += bool(given)
+        REACHED["a reused index"] += any(vid >> 36 for vid, _ in given)
         assert handout is not None
         assert list(zip(handout.ids.tolist(), handout.units.tolist(), strict=True)) == given
         for vid, unit in given:
@@ -123,13 +207,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.buffer.unit(band, unit).fill_(self.stamp[vid])
 
     @precondition(lambda self: self.model.unit_of)
-    @rule(numbers=picks, dead=st.one_of(st.none(), st.integers(0, 1000)))
-    def free(self, numbers: list[int], dead: int | None) -> None:
+    @rule(numbers=picks, dead=rarely)
+    def free(self, numbers: list[int], dead: bool) -> None:
         ids = self._ids(numbers)
-        if dead is not None and self.dead:
-            ids.append(self.dead[dead % len(self.dead)])
+        if dead and self.dead:
+            ids.append(self.dead[numbers[0] % len(self.dead)])
         both = self._both(
-            lambda: self.store.free(np.array(ids, dtype=np.int64)), lambda: self.model.free(ids)
+            "free",
+            lambda: self.store.free(np.array(ids, dtype=np.int64)),
+            lambda: self.model.free(ids),
         )
         if both is None:
             return
@@ -137,6 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert list(zip(freed.ids.tolist(), freed.units.tolist(), strict=True)) == released  # type: ignore[attr-defined]
         self._check_retreats(freed.retreats)  # type: ignore[attr-defined]
         states = [self._model_state(vid // 2**26 % 32, unit) for vid, unit in released]  # type: ignore[attr-defined]
+        REACHED["freed pending"] += "pending" in states
         assert freed.pending_units == states.count("pending")  # type: ignore[attr-defined]
         self.dead += [vid for vid, _ in released]  # type: ignore[attr-defined]
 
@@ -151,48 +238,57 @@ class StoreMachine(RuleBasedStateMachine):
             vid |= band << 26 | self.model.arena << 31
         if vid in self.model.unit_of:
             return
-        assert self._both(lambda: self.store.free([vid]), lambda: self.model.free([vid])) is None
-        assert self._both(lambda: self.store.share([vid]), lambda: self.model.share([vid])) is None
+        assert (
+            self._both("free", lambda: self.store.free([vid]), lambda: self.model.free([vid]))
+            is None
+        )
+        assert (
+            self._both("share", lambda: self.store.share([vid]), lambda: self.model.share([vid]))
+            is None
+        )
 
     @precondition(lambda self: self.model.unit_of)
-    @rule(numbers=picks, dead=st.one_of(st.none(), st.integers(0, 1000)))
-    def share(self, numbers: list[int], dead: int | None) -> None:
+    @rule(numbers=picks, dead=rarely)
+    def share(self, numbers: list[int], dead: bool) -> None:
         ids = self._ids(numbers)
-        if dead is not None and self.dead:
-            ids.append(self.dead[dead % len(self.dead)])
-        self._both(lambda: self.store.share(ids), lambda: self.model.share(ids))
+        if dead and self.dead:
+            ids.append(self.dead[numbers[0] % len(self.dead)])
+        self._both("share", lambda: self.store.share(ids), lambda: self.model.share(ids))
 
-    @rule(band=band_number, numbers=picks, what=st.sampled_from(["uses", "transfers"]))
-    def begin(self, band: int, numbers: list[int], what: str) -> None:
-        self._count(self._band(band), numbers, what, 1)
+    @rule(band=band_number, numbers=picks, what=st.sampled_from(COUNTS), wild=rarely)
+    def begin(self, band: int, numbers: list[int], what: str, wild: bool) -> None:
+        self._count(self._band(band), numbers, what, 1, wild=wild)
 
-    @rule(band=band_number, numbers=picks, what=st.sampled_from(["uses", "transfers"]))
-    def end(self, band: int, numbers: list[int], what: str) -> None:
-        self._count(self._band(band), numbers, what, -1)
+    @rule(band=band_number, numbers=picks, what=st.sampled_from(COUNTS), wild=rarely)
+    def end(self, band: int, numbers: list[int], what: str, wild: bool) -> None:
+        self._count(self._band(band), numbers, what, -1, wild=wild)
 
-    def _count(self, index: int, numbers: list[int], what: str, delta: int) -> None:
-        units = self._units(index, numbers)
+    def _count(self, index: int, numbers: list[int], what: str, delta: int, *, wild: bool) -> None:
+        def wanted(fact: SlowUnit) -> bool:
+            return fact.state != "hole" and (delta > 0 or getattr(fact, what) > 0)
+
+        units = self._units(index, numbers, wanted, wild=wild)
         call = self.store.add_uses if what == "uses" else self.store.add_transfers
         both = self._both(
+            "count",
             lambda: call(index, units, delta),
             lambda: self.model.count(index, units, what, delta),
         )
         if both is not None:
             self._check_retreats(self.store.retreats())
 
-    @rule(band=band_number, numbers=picks)
-    def settle(self, band: int, numbers: list[int]) -> None:
+    @rule(band=band_number, numbers=picks, wild=rarely)
+    def settle(self, band: int, numbers: list[int], wild: bool) -> None:
         index = self._band(band)
-        released = [
-            unit
-            for unit, fact in self.model.bands[index].units.items()
-            if fact.state in ("pending", "vacated")
-        ]
-        units = self._units(index, numbers)
-        if released:
-            units[0] = sorted(released)[numbers[0] % len(released)]
+        units = self._units(
+            index, numbers, lambda fact: fact.state in ("pending", "vacated"), wild=wild
+        )
+        if not wild:
+            units = list(dict.fromkeys(units))
         both = self._both(
-            lambda: self.store.settle(index, units), lambda: self.model.settle(index, units)
+            "settle",
+            lambda: self.store.settle(index, units),
+            lambda: self.model.settle(index, units),
         )
         if both is not None:
             self._check_retreats(self.store.retreats())
@@ -202,10 +298,11 @@ class StoreMachine(RuleBasedStateMachine):
         numbers=picks,
         what=st.sampled_from(["pinned", "quarantined", "written"]),
         on=st.booleans(),
+        wild=rarely,
     )
-    def flag(self, band: int, numbers: list[int], what: str, on: bool) -> None:
+    def flag(self, band: int, numbers: list[int], what: str, on: bool, wild: bool) -> None:
         index = self._band(band)
-        units = self._units(index, numbers)
+        units = self._units(index, numbers, lambda fact: fact.state == "live", wild=wild)
         on = on or what == "written"
 
         def call() -> None:
@@ -216,16 +313,16 @@ class StoreMachine(RuleBasedStateMachine):
             else:
                 self.store.mark_written(index, units)
 
-        both = self._both(call, lambda: self.model.flag(index, units, what, on=on))
+        both = self._both("flag", call, lambda: self.model.flag(index, units, what, on=on))
         if both is not None:
             self._check_retreats(self.store.retreats())
 
     @precondition(lambda self: self.model.unit_of)
     @rule(
         pairs=st.lists(
-            st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), min_size=1, max_size=4
+            st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), min_size=1, max_size=3
         ),
-        anywhere=st.booleans(),
+        anywhere=rarely,
         uses=st.integers(0, 1),
         unwritten=st.booleans(),
     )
@@ -245,13 +342,16 @@ class StoreMachine(RuleBasedStateMachine):
         bands, sources, targets = (list(column) for column in zip(*moves, strict=True))
         call = self.store.remap if unwritten else self.store.move
         keywords = {} if unwritten else {"uses": uses}
+        beyond = any(target not in self.model.bands[band].units for band, _, target in moves)
         both = self._both(
+            "remap" if unwritten else "move",
             lambda: call(bands, sources, targets, **keywords),
             lambda: self.model.move(moves, uses=0 if unwritten else uses, unwritten=unwritten),
         )
         if both is None:
             return
         self._check_retreats(both[0])
+        REACHED["moved beyond a frontier"] += beyond
         for band in set(bands):
             rows = [k for k in range(len(bands)) if bands[k] == band]
             self.buffer.copy_units(
@@ -295,6 +395,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert band.handed_out_units == sum(
                 fact.state == "live" or fact.quarantined for fact in facts
             )
+            REACHED["a vacated unit"] += "vacated" in states
+            REACHED["a quarantined unit was freed"] += any(
+                fact.quarantined and fact.state != "live" for fact in facts
+            )
             assert band.pinned_units == sum(fact.pinned for fact in facts)
             assert band.quarantined_units == sum(fact.quarantined for fact in facts)
             if band.has_units:
@@ -319,9 +423,81 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
+    max_examples=30,
+    stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestStoreMachine = StoreMachine.TestCase
+
+RULES = (
+    *("allocate", "allocate", "allocate", "extend", "free", "free", "free", "share"),
+    *("begin", "begin", "end", "end", "settle", "flag", "move", "move", "move", "free_nonsense"),
+)
+
+
+def _draw_call(draw: random.Random, name: str) -> dict[str, object]:
+    """Arguments of one rule, spread evenly; Hypothesis prefers small ones."""
+    wild = draw.random() < 0.15
+    numbers = [draw.randrange(10_000) for _ in range(draw.choice([1, 1, 2, 3]))]
+    band = draw.randrange(5)
+    what = draw.choice(COUNTS)
+    match name:
+        case "allocate" | "extend":
+            return {"demand": [draw.choice([0, 0, 0, 1, 1, 2, 4]) for _ in range(5)]}
+        case "free" | "share":
+            return {"numbers": numbers, "dead": wild}
+        case "free_nonsense":
+            return {
+                "vid": draw.choice([draw.randrange(41), draw.randrange(-(2**63), 2**63)]),
+                "band": band,
+            }
+        case "begin" | "end":
+            return {"band": band, "numbers": numbers, "what": what, "wild": wild}
+        case "settle":
+            return {"band": band, "numbers": numbers, "wild": wild}
+        case "flag":
+            flag = draw.choice(["pinned", "quarantined", "quarantined", "written"])
+            return {
+                "band": band,
+                "numbers": numbers,
+                "what": flag,
+                "on": draw.random() < 0.5,
+                "wild": wild,
+            }
+        case _:
+            pairs = [(draw.randrange(10_000), draw.randrange(10_000)) for _ in numbers]
+            unwritten = draw.random() < 0.3
+            return {
+                "pairs": pairs,
+                "anywhere": wild,
+                "uses": draw.randrange(2),
+                "unwritten": unwritten,
+            }
+
+
+def test_long_walks_reach_every_situation() -> None:
+    """The same rules, driven by seeds for longer than Hypothesis would; it must not be vacuous."""
+    kernels.warm_up()
+    REACHED.clear()
+    for seed in range(WALKS):
+        draw = random.Random(seed)
+        machine = StoreMachine()
+        machine.build(
+            cells=draw.randint(10, 50),
+            units=[draw.randint(1, 3) for _ in range(draw.randint(1, 5))],
+            anchors=[draw.randint(0, 6) for _ in range(3)],
+            arena=draw.choice([0, 31]),
+            aged=draw.random() < 0.5,
+        )
+        for _ in range(WALK_STEPS):
+            name = draw.choice(RULES)
+            arguments = _draw_call(draw, name)
+            if name in ("free", "share", "move") and not machine.model.unit_of:
+                continue
+            getattr(machine, name)(**arguments)
+            machine.equal()
+            machine.ids_and_bytes()
+    rare = {name: REACHED[name] for name in SITUATIONS if REACHED[name] < 20}
+    rare |= {name: REACHED[name] for name in ("one band", "five bands") if REACHED[name] < 5}
+    assert not rare, f"hardly reached: {rare} of {dict(REACHED)}"
