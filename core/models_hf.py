@@ -118,10 +118,23 @@ def _full_only(config: _Config) -> Layers:
     return [("full", config.attention())] * config.layers
 
 
-def _maybe_sliding(config: _Config) -> Layers:
+def _mistral(config: _Config) -> Layers:
+    return _sliding_where(config, lambda _: True)
+
+
+def _qwen_full(config: _Config) -> Layers:
+    first = config.layers
+    if config.fields.boolean("use_sliding_window", default=False):
+        first = config.count("max_window_layers")
+    return _sliding_where(config, lambda index: index >= first)
+
+
+def _sliding_where(config: _Config, slides: Callable[[int], bool]) -> Layers:
+    """Attention only; ``slides`` says which layers have the window, if there is one."""
     if "sliding_window" not in config.fields:
-        return _full_only(config)
-    return [("sliding", config.attention(config.window()))] * config.layers
+        return config.typed(lambda _: _FULL, {_FULL: config.attention()})
+    kinds = {_SLIDING: config.attention(config.window()), _FULL: config.attention()}
+    return config.typed(lambda index: _SLIDING if slides(index) else _FULL, kinds)
 
 
 def _gpt_oss(config: _Config) -> Layers:
@@ -183,6 +196,16 @@ def _latent_only(config: _Config) -> Layers:
 
 def _kimi(config: _Config) -> Layers:
     full = _latent(config)
+    if "linear_attn_config" not in config.fields:
+        # The spelling of a config that transformers has saved again.
+        state = kimi_delta(
+            heads=config.size("linear_num_heads"),
+            head_dim=config.size("linear_head_dim"),
+            kernel=_kernel(config, "linear_conv_kernel_dim"),
+            conv_dtype=config.dtype,
+        )
+        kinds_by_name = {_LINEAR: state, _FULL: full}
+        return config.typed(lambda i: _FULL if i and i % 4 == 0 else _LINEAR, kinds_by_name)
     linear = config.fields.table("linear_attn_config")
     state = kimi_delta(
         heads=linear.integer("num_heads", minimum=1, maximum=_SIZE_MAX),
@@ -352,15 +375,15 @@ FAMILIES: Mapping[str, Callable[[_Config], Layers]] = {
     "llama": _full_only,
     "llama4": _llama4,
     "llama4_text": _llama4,
-    "mistral": _maybe_sliding,
+    "mistral": _mistral,
     "nemotron_h": _nemotron_h,
-    "qwen2": _full_only,
-    "qwen3": _full_only,
+    "qwen2": _qwen_full,
+    "qwen3": _qwen_full,
     "qwen3_5": _qwen_linear,
     "qwen3_5_moe": _qwen_linear,
     "qwen3_5_moe_text": _qwen_linear,
     "qwen3_5_text": _qwen_linear,
-    "qwen3_moe": _full_only,
+    "qwen3_moe": _qwen_full,
     "qwen3_next": _qwen_linear,
 }
 """``model_type`` to the rule that reads it; in a composite config the text part is read."""
@@ -383,8 +406,14 @@ def declaration_from_hf(plain: object, *, source: str) -> ModelDeclaration:
     config = _Config(text)
     if text is not fields and not {"dtype", "torch_dtype"} & set(text.names()):
         config.dtype = _dtype(fields, ("dtype", "torch_dtype"), default=config.dtype)
-    context = text.integer("max_position_embeddings", minimum=1, maximum=MAX_LENGTH)
-    name = fields.text("_name_or_path", default=model_type)
+    longest = "max_position_embeddings"
+    if longest not in text and "model_max_length" in text:
+        longest = "model_max_length"
+    context = text.integer(longest, minimum=1, maximum=MAX_LENGTH)
+    given = fields.raw("_name_or_path", default="")
+    # Informative only, and often empty: anything but a short printable name is passed over.
+    named = isinstance(given, str) and 1 <= len(given) <= 200 and given.isprintable()
+    name = str(given) if named else model_type
     layers = family(config)
     for index, (_, parts) in enumerate(layers):
         for part in parts:

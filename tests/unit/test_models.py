@@ -369,6 +369,34 @@ def test_the_familys_own_rule_and_a_list_of_layer_types_agree(name, types):
     assert swapped != by_rule
 
 
+def test_kimi_is_read_in_the_spelling_that_transformers_saves():
+    checkpoint = kimi(27, 32)
+    linear = checkpoint["linear_attn_config"]
+    saved = {key: value for key, value in checkpoint.items() if key != "linear_attn_config"}
+    del saved["max_position_embeddings"]
+    saved |= {
+        "model_max_length": 1048576,
+        "linear_head_dim": 128,
+        "linear_num_heads": 32,
+        "linear_conv_kernel_dim": 4,
+        "layer_types": [
+            "full_attention" if layer in linear["full_attn_layers"] else "linear_attention"
+            for layer in range(1, 28)
+        ],
+    }
+    by_lists = declaration_from_hf(checkpoint, source="c")
+    assert declaration_from_hf(saved, source="c") == by_lists
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("org/model", "org/model"), ("", "gpt_oss"), (7, "gpt_oss"), ("\n", "gpt_oss")],
+)
+def test_the_name_in_a_config_is_used_only_if_it_is_one(given, name):
+    config = {**CONFIGS["gpt-oss-20b"], "_name_or_path": given}
+    assert declaration_from_hf(config, source="c").name == name
+
+
 def test_every_family_of_the_list_is_read_by_some_config():
     read = {config["model_type"] for config in CONFIGS.values()}
     read |= {
@@ -393,6 +421,13 @@ def test_families_with_attention_only():
         assert payloads(loaded) == {"context": 4 * 2 * 8 * 64 * 2}
     windowed = {**base, "model_type": "mistral", "sliding_window": 1024}
     assert payloads(declaration_from_hf(windowed, source="c")) == {"window(1024)": 8192}
+    partly = {**windowed, "model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 3}
+    assert payloads(declaration_from_hf(partly, source="c")) == {
+        "context": 3 * 2048,
+        "window(1024)": 2048,
+    }
+    unused = {**partly, "use_sliding_window": False}
+    assert payloads(declaration_from_hf(unused, source="c")) == {"context": 8192}
     latent = {**base, "kv_lora_rank": 32, "qk_rope_head_dim": 16}
     assert payloads(declaration_from_hf({**latent, "model_type": "deepseek_v3"}, source="c")) == {
         "context": 4 * 48 * 2
