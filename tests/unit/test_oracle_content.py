@@ -37,7 +37,9 @@ def script(*only: str, zero: bool = False) -> Script:
     return run
 
 
-def sees(run: Script, launched: Launched, start: int, end: int, stamp: int, *, host: bool = False) -> None:
+def sees(
+    run: Script, launched: Launched, start: int, end: int, stamp: int, *, host: bool = False
+) -> None:
     """The device reads [start, end) for a launched use and finds one stamp."""
     access = Access(Space.HOST if host else Space.ARENA, start, end, False)
     run.memory.on_read(launched.op, access, [(start, end, stamp)])  # type: ignore[attr-defined]
@@ -224,7 +226,7 @@ def test_expected_is_the_history_at_this_moment() -> None:
     assert content.expected(A, 0, 40) == ((0, 16, 7), (16, 32, 9), (32, 40, 7))  # type: ignore[attr-defined]
 
 
-# -- poison: guards, hygiene, what the device says ---------------------------------------------------
+# -- poison: guards, hygiene, what the device says -----------------------------------------------
 
 
 def test_a_write_to_a_guard_is_found_and_one_to_a_sink_is_not() -> None:
@@ -301,7 +303,7 @@ def test_what_the_device_finds_undeclared_is_reported() -> None:
     assert done(run) == {("poison", "9")}
 
 
-# -- runs of stamps ----------------------------------------------------------------------------------
+# -- runs of stamps ------------------------------------------------------------------------------
 
 
 def test_runs_equal_a_list_of_bytes() -> None:

@@ -1,4 +1,4 @@
-"""Each line of the state table, and each rule about it: a run that keeps it, and one that breaks it."""
+"""Each line of the state table and its rules: a run that keeps it, and one that breaks it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def live_pair() -> Script:
     return run
 
 
-# -- free: pending, then hole ------------------------------------------------------------------------
+# -- free: pending, then hole --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("over", ["process", "settle", "retire"])
@@ -171,7 +171,7 @@ def test_a_hole_that_becomes_pending_is_found() -> None:
     assert run.finish() == {("legality", "2")}
 
 
-# -- moves -------------------------------------------------------------------------------------------
+# -- moves ---------------------------------------------------------------------------------------
 
 
 def moved(*, copy: bool = True, retired: bool = False, reader: bool = True) -> Script:
@@ -314,7 +314,7 @@ def test_an_unpinned_unit_moves() -> None:
     assert run.finish() == set()
 
 
-# -- transfers ---------------------------------------------------------------------------------------
+# -- transfers -----------------------------------------------------------------------------------
 
 
 def sending() -> tuple[Script, object]:
@@ -408,7 +408,7 @@ def test_a_live_unit_with_no_id_and_no_transfer_is_found() -> None:
     assert run.finish() == {("legality", "12")}
 
 
-# -- records -----------------------------------------------------------------------------------------
+# -- records -------------------------------------------------------------------------------------
 
 
 def test_a_launch_inside_its_record_is_accepted() -> None:
@@ -465,7 +465,7 @@ def test_side_work_not_joined_is_found() -> None:
     assert run.finish() == {("legality", "8")}
 
 
-# -- seldom snapshots --------------------------------------------------------------------------------
+# -- seldom snapshots ----------------------------------------------------------------------------
 
 
 def test_few_snapshots_raise_no_false_alarm() -> None:

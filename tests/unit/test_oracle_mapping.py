@@ -22,7 +22,7 @@ def live(*only: str) -> Script:
     return run
 
 
-# -- mapping -----------------------------------------------------------------------------------------
+# -- mapping -------------------------------------------------------------------------------------
 
 
 def test_ids_units_and_counts_agree() -> None:
@@ -126,7 +126,7 @@ def test_a_reference_lost_or_kept_is_found() -> None:
     assert run.finish() == {("mapping", "11")}
 
 
-# -- misuse ------------------------------------------------------------------------------------------
+# -- misuse --------------------------------------------------------------------------------------
 
 
 def misuse_calls(run: Script) -> dict[str, tuple[object, ...]]:
@@ -238,7 +238,7 @@ def test_a_probe_that_is_accepted_is_found() -> None:
     assert run.finish() == {("misuse", "13")}
 
 
-# -- atomicity ---------------------------------------------------------------------------------------
+# -- atomicity -----------------------------------------------------------------------------------
 
 BLOCKED = Blocked((Blocker(STATE, 1, "transfer"),))
 

@@ -24,7 +24,7 @@ def earlier(run: Script, kind: UseKind, *, writes: bool) -> Launched:
     return run.run(kind, 1, () if writes else ids, ids if writes else ())
 
 
-# -- table one: writers ------------------------------------------------------------------------------
+# -- table one: writers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", STREAMED)
@@ -78,7 +78,7 @@ def test_a_send_after_a_receive_waits_for_its_end() -> None:
     assert run.finish() == {("reference", "7")}
 
 
-# -- table two: readers ------------------------------------------------------------------------------
+# -- table two: readers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [UseKind.FORWARD, UseKind.LOAD, UseKind.MOVE, UseKind.FORK])
@@ -173,7 +173,7 @@ def test_host_units_are_under_the_same_tables() -> None:
     assert run.finish() == {("reference", "6")}
 
 
-# -- the system's own work ---------------------------------------------------------------------------
+# -- the system's own work -----------------------------------------------------------------------
 
 
 def test_a_move_is_ordered_after_the_writer_of_its_source() -> None:
@@ -228,7 +228,7 @@ def test_zeroing_comes_after_the_old_uses() -> None:
     assert run.finish() == {("reference", "6")}
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------
 
 
 def test_blocked_while_the_host_has_not_seen_an_end() -> None:
@@ -260,7 +260,7 @@ def test_stream_work_never_blocks_a_forward() -> None:
     assert run.finish() == {("reference", "6")}
 
 
-# -- needless waits ----------------------------------------------------------------------------------
+# -- needless waits ------------------------------------------------------------------------------
 
 
 def test_a_wait_for_a_reader_by_a_reader_is_needless() -> None:
