@@ -14,7 +14,8 @@ from onearena.core.errors import UsageError
 from onearena.stress.choices import Choices
 from onearena.stress.oracles.base import UnitName
 from onearena.stress.sut import SystemUnderTest
-from onearena.stress.toy import BUGS, Toy, ToyBand
+from onearena.stress.toy import BUGS, Toy
+from onearena.stress.toy_parts import ToyBand
 
 Locate = Callable[[Space, int, int], UnitName | None]
 

@@ -14,12 +14,10 @@ although a forward on another stream may still read it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from onearena.core.answers import Answer, Blocked, Blocker, Fits, Infeasible, Rung
 from onearena.core.device.interface import (
-    Access,
     Device,
     EventId,
     Space,
@@ -28,111 +26,27 @@ from onearena.core.device.interface import (
     Work,
 )
 from onearena.core.errors import MisuseError
-from onearena.core.geometry import ArenaGeometry, chain_geometry
 from onearena.core.rules import READER_WAITS, WRITER_WAITS, UseKind, Wait
-from onearena.core.snapshot import BandSnapshot, FenceSnapshot, GapSnapshot, Snapshot, UseSnapshot
-from onearena.stress.sut import BandFacts, Capabilities, Grant, PlanFacts, Use
+from onearena.core.snapshot import BandSnapshot, FenceSnapshot, GapSnapshot, Snapshot
+from onearena.stress.sut import Capabilities, Grant, Use
+from onearena.stress.toy_parts import (
+    BAND_MASK,
+    BAND_SHIFT,
+    HOLE,
+    LIFE_SHIFT,
+    LIVE,
+    PENDING,
+    UNIT_MASK,
+    OpenToyUse,
+    ToyBand,
+    ToyUnit,
+    accesses_of,
+    gap_of,
+    toy_facts,
+    use_snapshot_of,
+)
 
 BUGS: Final = ("free-at-once", "last-use-only", "read-fast-path")
-
-_BAND_SHIFT: Final = 26
-_LIFE_SHIFT: Final = 36
-_UNIT_MASK: Final = (1 << _BAND_SHIFT) - 1
-_BAND_MASK: Final = (1 << (_LIFE_SHIFT - _BAND_SHIFT)) - 1
-HOLE: Final = 1
-LIVE: Final = 2
-PENDING: Final = 3
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """One unfinished use: its end is `event` (streams) or `transfer`; `waited` streams are after
-    it.
-    """
-
-    use: Use
-    ticket: int = 0
-    end: int = -1
-    waited: set[int] = field(default_factory=set)
-    units: list[_Unit] = field(default_factory=list)
-    processed: bool = False
-    launched: bool = False
-    lost: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Unit:
-    """One physical unit of the arena (`band` >= 0) or of the host tier (`band` = -1 - band of the
-    arena).
-    """
-
-    band: int
-    number: int
-    start: int
-    end: int
-    state: int = HOLE
-    life: int = 0
-    references: int = 0
-    quarantined: bool = False
-    # (use, writes), oldest first
-    uses: list[tuple[_Open, bool]] = field(default_factory=list)
-
-    @property
-    def name(self) -> int:
-        band = self.band if self.band >= 0 else -1 - self.band
-        return self.life << _LIFE_SHIFT | band << _BAND_SHIFT | self.number
-
-
-@dataclass(frozen=True, slots=True)
-class ToyBand:
-    """What the toy's user declares for one band; `units` is its fixed share."""
-
-    name: str
-    unit_bytes: int
-    units: int
-    lifetime: str = "context"
-    span: int = 0
-    entries_per_unit: int = 1
-
-
-def toy_facts(
-    bands: Sequence[ToyBand], *, schedule_stream: StreamId, host_units: int, model: str = "toy"
-) -> tuple[PlanFacts, ArenaGeometry, tuple[int, ...]]:
-    """The plan facts of a toy, its geometry, and the first unit of each band's fixed share."""
-    arena_bytes = sum(band.unit_bytes * (band.units + 1) for band in bands)
-    geometry = chain_geometry(arena_bytes, [(band.name, band.unit_bytes) for band in bands])
-    lows: list[int] = []
-    address = 0
-    facts: list[BandFacts] = []
-    for index, band in enumerate(bands):
-        shape = geometry.bands[index]
-        grid = shape.grid
-        last = index == len(bands) - 1 and index > 0
-        low = grid.end_unit - band.units if last else grid.first_at_or_after(address)
-        lows.append(low)
-        address = grid.end(low + band.units - 1)
-        facts.append(
-            BandFacts(
-                name=band.name,
-                placement=shape.placement.value,
-                unit_bytes=band.unit_bytes,
-                entries_per_unit=band.entries_per_unit,
-                origin_bytes=grid.origin_bytes,
-                first_unit=grid.first_unit,
-                capacity_units=grid.capacity_units,
-                lifetime=band.lifetime,
-                span=band.span,
-            )
-        )
-    plan = PlanFacts(
-        arena_bytes=arena_bytes,
-        bands=tuple(facts),
-        host_units=tuple(host_units for _ in bands),
-        schedule_stream=schedule_stream,
-        model=model,
-        page_size=max(band.entries_per_unit for band in bands),
-    )
-    return plan, geometry, tuple(lows)
 
 
 class Toy:
@@ -150,25 +64,25 @@ class Toy:
         self.plan, self._geometry, self._lows = toy_facts(
             bands, schedule_stream=self._schedule, host_units=host_units
         )
-        self._bands: list[list[_Unit]] = []
-        self._units: list[dict[int, _Unit]] = []
-        self._hosts: list[list[_Unit]] = []
+        self._bands: list[list[ToyUnit]] = []
+        self._units: list[dict[int, ToyUnit]] = []
+        self._hosts: list[list[ToyUnit]] = []
         offset = 0
         for index, (band, low) in enumerate(zip(bands, self._lows, strict=True)):
             grid = self._geometry.bands[index].grid
             units = [
-                _Unit(index, n, grid.start(n), grid.end(n)) for n in range(low, low + band.units)
+                ToyUnit(index, n, grid.start(n), grid.end(n)) for n in range(low, low + band.units)
             ]
             self._bands.append(units)
             self._units.append({unit.number: unit for unit in units})
             size = band.unit_bytes
             hosts = [
-                _Unit(-1 - index, n + 1, offset + n * size, offset + (n + 1) * size)
+                ToyUnit(-1 - index, n + 1, offset + n * size, offset + (n + 1) * size)
                 for n in range(host_units)
             ]
             offset += host_units * size
             self._hosts.append(hosts)
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenToyUse] = {}
         self._tickets: dict[int, int] = {}
         self._serial = 0
         self._epoch = 0
@@ -294,7 +208,7 @@ class Toy:
             writes=tuple((unit.name, unit.start, unit.end) for unit in written),
             host_reads=tuple((unit.name, unit.start, unit.end) for unit in host_read),
             host_writes=tuple((unit.name, unit.start, unit.end) for unit in host_written),
-            accesses=_accesses(read, written) + _accesses(host_read, host_written, Space.HOST),
+            accesses=accesses_of(read, written) + accesses_of(host_read, host_written, Space.HOST),
         )
         self._enter(made, read + host_read, written + host_written)
         return made
@@ -313,7 +227,7 @@ class Toy:
             -1,
             reads=ranges if sends else (),
             writes=() if sends else ranges,
-            accesses=_accesses(units, []) if sends else _accesses([], units),
+            accesses=accesses_of(units, []) if sends else accesses_of([], units),
             peer=peer,
         )
         self._enter(made, units if sends else [], [] if sends else units)
@@ -415,7 +329,7 @@ class Toy:
         gaps: list[GapSnapshot] = []
         cursor = 0
         for facts, members in zip(self.plan.bands, self._bands, strict=True):
-            gaps.append(_gap(cursor, members[0].start))
+            gaps.append(gap_of(cursor, members[0].start))
             cursor = members[-1].end
             states = [unit.state for unit in members]
             bands.append(
@@ -440,7 +354,7 @@ class Toy:
                     else (),
                 )
             )
-        gaps.append(_gap(cursor, self.plan.arena_bytes))
+        gaps.append(gap_of(cursor, self.plan.arena_bytes))
         fences: tuple[FenceSnapshot, ...] = ()
         return Snapshot(
             self._epoch,
@@ -448,7 +362,7 @@ class Toy:
             tuple(bands),
             tuple(gap for gap in gaps if gap.end_bytes > gap.start_bytes),
             fences,
-            tuple(_use_snapshot(opened) for opened in self._open.values()),
+            tuple(use_snapshot_of(opened) for opened in self._open.values()),
         )
 
     # -- inside
@@ -457,37 +371,37 @@ class Toy:
         self._serial += 1
         return self._serial
 
-    def _hand_out(self, unit: _Unit) -> int:
+    def _hand_out(self, unit: ToyUnit) -> int:
         unit.state = LIVE
         unit.life += 1
         unit.references = 1
         return unit.name
 
-    def _transferring(self, unit: _Unit) -> bool:
+    def _transferring(self, unit: ToyUnit) -> bool:
         return any(use.use.stream < 0 for use, _ in unit.uses)
 
-    def _find_all(self, ids: Sequence[int], argument: str) -> list[_Unit]:
+    def _find_all(self, ids: Sequence[int], argument: str) -> list[ToyUnit]:
         return [self._find(name, argument) for name in ids]
 
-    def _find(self, name: int, argument: str) -> _Unit:
-        band = name >> _BAND_SHIFT & _BAND_MASK if name > 0 else -1
-        unit = self._units[band].get(name & _UNIT_MASK) if 0 <= band < len(self._units) else None
+    def _find(self, name: int, argument: str) -> ToyUnit:
+        band = name >> BAND_SHIFT & BAND_MASK if name > 0 else -1
+        unit = self._units[band].get(name & UNIT_MASK) if 0 <= band < len(self._units) else None
         if unit is None:
             raise MisuseError(f"{argument}: {name} is no id", argument=argument, unit=name)
-        if unit.life != name >> _LIFE_SHIFT or unit.state != LIVE:
+        if unit.life != name >> LIFE_SHIFT or unit.state != LIVE:
             raise MisuseError(f"{argument}: id {name} is not live", argument=argument, unit=name)
         return unit
 
-    def _find_host(self, name: int, argument: str) -> _Unit:
-        band = name >> _BAND_SHIFT & _BAND_MASK if name > 0 else -1
-        number = name & _UNIT_MASK
+    def _find_host(self, name: int, argument: str) -> ToyUnit:
+        band = name >> BAND_SHIFT & BAND_MASK if name > 0 else -1
+        number = name & UNIT_MASK
         if 0 <= band < len(self._hosts) and 1 <= number <= len(self._hosts[band]):
             unit = self._hosts[band][number - 1]
-            if unit.life == name >> _LIFE_SHIFT and unit.state == LIVE:
+            if unit.life == name >> LIFE_SHIFT and unit.state == LIVE:
                 return unit
         raise MisuseError(f"{argument}: host id {name} is not live", argument=argument, unit=name)
 
-    def _check_references(self, units: Sequence[_Unit]) -> None:
+    def _check_references(self, units: Sequence[ToyUnit]) -> None:
         """A call that names a unit more often than it has references is refused whole."""
         counts: dict[int, int] = {}
         for unit in units:
@@ -499,14 +413,14 @@ class Toy:
                     unit=unit.name,
                 )
 
-    def _open_use(self, use: Use) -> _Open:
+    def _open_use(self, use: Use) -> OpenToyUse:
         opened = self._open.get(use.serial)
         if opened is None:
             raise MisuseError(f"use {use.serial} is over", argument="use", unit=None)
         return opened
 
     def _host_waits(
-        self, kind: UseKind, read: Sequence[_Unit], written: Sequence[_Unit]
+        self, kind: UseKind, read: Sequence[ToyUnit], written: Sequence[ToyUnit]
     ) -> list[Blocker]:
         """Units whose earlier uses the host must have seen end first."""
         blockers: list[Blocker] = []
@@ -524,16 +438,16 @@ class Toy:
                         break
         return blockers
 
-    def _wait(self, stream: StreamId, use: _Open) -> None:
+    def _wait(self, stream: StreamId, use: OpenToyUse) -> None:
         """`stream` comes after `use`; nothing to do on its own stream, or a second time."""
         if use.use.stream in (stream, -1) or stream in use.waited:
             return
         self.device.wait(stream, use.end)
         use.waited.add(stream)
 
-    def _enter(self, use: Use, read: Sequence[_Unit], written: Sequence[_Unit]) -> None:
+    def _enter(self, use: Use, read: Sequence[ToyUnit], written: Sequence[ToyUnit]) -> None:
         self._epoch += 1
-        opened = self._open[use.serial] = _Open(use)
+        opened = self._open[use.serial] = OpenToyUse(use)
         for units, writing in ((read, False), (written, True)):
             if self.bug == "read-fast-path" and not writing and use.kind is UseKind.FORWARD:
                 continue
@@ -543,7 +457,7 @@ class Toy:
                 unit.uses.append((opened, writing))
                 opened.units.append(unit)
 
-    def _close(self, opened: _Open) -> None:
+    def _close(self, opened: OpenToyUse) -> None:
         """Forget a use that is over; pending units without a use become holes."""
         self._epoch += 1
         del self._open[opened.use.serial]
@@ -552,29 +466,3 @@ class Toy:
             unit.quarantined = any(use.lost for use, _ in unit.uses)
             if unit.state == PENDING and not unit.uses:
                 unit.state = HOLE
-
-
-def _accesses(
-    read: Sequence[_Unit], written: Sequence[_Unit], space: Space = Space.ARENA
-) -> tuple[Access, ...]:
-    return tuple(Access(space, unit.start, unit.end, False) for unit in read) + tuple(
-        Access(space, unit.start, unit.end, True) for unit in written
-    )
-
-
-def _gap(start: int, end: int) -> GapSnapshot:
-    return GapSnapshot(start, end, end - start, 0)
-
-
-def _use_snapshot(opened: _Open) -> UseSnapshot:
-    use = opened.use
-    names = {unit.name: (unit.band, unit.number) for unit in opened.units}
-    return UseSnapshot(
-        use.serial,
-        int(use.kind),
-        use.stream,
-        opened.ticket,
-        opened.processed,
-        tuple(names[name] for name, _, _ in use.reads if name in names),
-        tuple(names[name] for name, _, _ in use.writes if name in names),
-    )
