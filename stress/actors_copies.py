@@ -107,7 +107,8 @@ class Copies:
             return
         ids = queued.source.all_ids()
         hosts = [name for band in queued.hosts for name in band]
-        use = world.sut.record(UseKind.BACKUP, world.d2h, reads=ids, host_writes=hosts)
+        stream = world.d2h_streams[choices.pick("backup.stream", 2)]
+        use = world.sut.record(UseKind.BACKUP, stream, reads=ids, host_writes=hosts)
         if not isinstance(use, Use):
             world.note("record.blocked.backup")
             return
@@ -176,12 +177,13 @@ class Copies:
         able = [copy for copy in self.copies if self._loadable(copy)]
         copy = able[choices.pick("load.which", len(able))]
         demand = [len(ids) for ids in copy.sequence.ids]
-        granted = world.allocate(demand, UseKind.LOAD, world.h2d, "load-back")
+        stream = world.h2d_streams[choices.pick("load.stream", 2)]
+        granted = world.allocate(demand, UseKind.LOAD, stream, "load-back")
         if granted is None:
             self.requests.pressure()
             return
         ids = [name for band in granted for name in band]
-        use = world.sut.record(UseKind.LOAD, world.h2d, writes=ids, host_reads=copy.all_hosts())
+        use = world.sut.record(UseKind.LOAD, stream, writes=ids, host_reads=copy.all_hosts())
         if not isinstance(use, Use):
             world.note("record.blocked.load")
             world.free(ids)

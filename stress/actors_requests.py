@@ -282,8 +282,8 @@ class Requests:
 
     def _fork_stream(self, stream: int) -> int:
         world = self.world
-        other = world.choices.pick("fork.stream", 3)
-        return (stream, world.schedule, world.forward_streams[0])[other]
+        other = world.choices.pick("fork.stream", 4)
+        return (stream, world.schedule, world.forward_streams[0], world.forks)[other]
 
     def _launch(self, parts: Sequence[tuple[Request, int]], stream: int) -> None:
         world = self.world
@@ -298,6 +298,10 @@ class Requests:
                 else:
                     unit_stamp = unit.stamp
                 writes[request.ids[band][place]] = (start, end, unit_stamp)
+        # Attention need not read what the same forward appends to.
+        if world.choices.chance("forward.blind", world.options.blind_per_mille):
+            for name in writes:
+                reads.pop(name, None)
         use = world.sut.record(UseKind.FORWARD, stream, reads=tuple(reads), writes=tuple(writes))
         if not isinstance(use, Use):
             world.note("record.blocked.forward")
@@ -564,3 +568,14 @@ class Requests:
         made = world.fork([request.ids[band][place]], self._fork_stream(world.schedule))
         if made is not None:
             request.ids[band][place] = made[0]
+
+    def fork_one(self, name: int, stream: int) -> int | None:
+        """Fork a unit that one request alone holds; its new id, or None when it was refused."""
+        made = self.world.fork([name], stream)
+        if made is None:
+            return None
+        for request in self.active:
+            for ids in request.ids:
+                if name in ids:
+                    ids[ids.index(name)] = made[0]
+        return made[0]

@@ -8,7 +8,7 @@ from onearena.core.device.interface import TransferStatus
 from onearena.core.rules import UseKind
 from onearena.core.uses import Use
 from onearena.stress.actors_requests import Request, Requests, Sequence_
-from onearena.stress.forwards import Runs, transfer_work
+from onearena.stress.forwards import Runs, copy_work, forward_work, transfer_work
 from onearena.stress.world import OpenTransfer, World
 
 PEERS = 3
@@ -44,6 +44,7 @@ class Transfers:
         world.add("publish", self.can_publish, self.publish)
         world.add("poll_transfer", lambda: bool(world.transfers), self.poll)
         world.add("cancel_transfer", self.can_cancel, self.cancel)
+        world.add("hasty", self.can_hurry, self.hurry)
         world.add("disconnect", lambda: bool(world.lost), self.disconnect)
 
     def _peer(self) -> int:
@@ -121,7 +122,12 @@ class Transfers:
         transfer = world.sut.launch(use, work)
         world.note("published." + waiting.kind.name.lower())
         if request is None:
-            world.begun(use, transfer, ids, waiting.peer, lambda _: world.free(ids))
+            held = list(ids)
+            # The transfer itself keeps the units; who queued it may let go of them early.
+            if world.choices.chance("send.drop_early", 500):
+                world.free(held)
+                held = []
+            world.begun(use, transfer, ids, waiting.peer, lambda _: world.free(held))
         else:
             world.begun(
                 use,
@@ -201,6 +207,81 @@ class Transfers:
         entry.cancelled = True
         if world.device.transfer_status(entry.transfer) is TransferStatus.RUNNING:
             world.device.cancel_transfer(entry.transfer)
+
+    def can_hurry(self) -> bool:
+        """A unit under a transfer, and room for a use."""
+        return self.world.room_for_use() and bool(self._in_transfer())
+
+    def _in_transfer(self) -> list[int]:
+        """Units under a transfer that one request holds, and nobody else."""
+        units = self.world.units
+        if not self.world.transfers:
+            return []
+        return [
+            name
+            for request in self.requests.active
+            for ids in request.ids
+            for name in ids
+            if units[name].fixed and units[name].refs == 1
+        ]
+
+    def hurry(self) -> None:
+        """Ask for a use of a unit under a transfer before its end was seen; mostly refused."""
+        world, choices = self.world, self.world.choices
+        able = self._in_transfer()
+        name = able[choices.pick("hasty.which", len(able))]
+        kind = ("read", "write", "backup", "send", "fork")[choices.pick("hasty.kind", 5)]
+        stream = world.forward_streams[choices.pick("hasty.stream", 2)]
+        if kind == "fork":
+            blocked = self.requests.fork_one(name, stream) is None
+        elif kind == "send":
+            use = world.sut.publish(UseKind.SEND, [name], peer=self._peer())
+            blocked = not isinstance(use, Use)
+            if isinstance(use, Use):
+                self._hurried_send(use, name)
+        elif kind == "backup":
+            blocked = self._hurried_backup(name)
+        else:
+            names = {"reads": [name]} if kind == "read" else {"writes": [name]}
+            use = world.sut.record(UseKind.FORWARD, stream, **names)
+            blocked = not isinstance(use, Use)
+            if isinstance(use, Use):
+                self._hurried_forward(use, name, kind)
+        world.note(("hasty.blocked." if blocked else "hasty.done.") + kind)
+
+    def _hurried_forward(self, use: Use, name: int, kind: str) -> None:
+        world = self.world
+        unit = world.units[name]
+        reads, writes = [unit.runs], []
+        if kind == "write":
+            stamp = world.next_stamp()
+            reads, writes = [], [(0, unit.nbytes, stamp)]
+            unit.runs, unit.stamp = ((0, unit.nbytes, stamp),), stamp
+        work = forward_work(use, reads, writes, pieces=1, passes=1, label=f"forward {use.serial}")
+        world.opened(use, world.sut.launch(use, work), lambda _: None)
+
+    def _hurried_send(self, use: Use, name: int) -> None:
+        world = self.world
+        runs = world.units[name].runs
+        work = transfer_work(use, [runs], pieces=1, peer=use.peer, label=f"use {use.serial}")
+        world.begun(use, world.sut.launch(use, work), [name], use.peer, lambda _: None)
+
+    def _hurried_backup(self, name: int) -> bool:
+        world = self.world
+        unit = world.units[name]
+        hosts = world.sut.reserve_host(unit.band, 1)
+        if not hosts:
+            return True
+        use = world.sut.record(
+            UseKind.BACKUP, world.d2h_streams[0], reads=[name], host_writes=hosts
+        )
+        if isinstance(use, Use):
+            work = copy_work(
+                use, [unit.nbytes], pieces=1, fails_after=-1, label=f"backup {use.serial}"
+            )
+            world.opened(use, world.sut.launch(use, work), lambda _: None)
+        world.sut.free_host(hosts)
+        return not isinstance(use, Use)
 
     def disconnect(self) -> None:
         """Tear down the connection of a peer whose transfers were lost; its running ones fail."""

@@ -8,6 +8,7 @@ band.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from onearena.core.arena_state import ArenaOptions
@@ -51,16 +52,26 @@ def build(model: str, choices: Choices) -> Built:
     page, sub_pools = _page(declaration_pools(name), choices)
     counts = _counts(sub_pools, choices)
     anchors = [16 * choices.pick("arena.anchor", 64) for _ in range(max(0, len(sub_pools) - 2))]
-    plan = StoragePlan.from_units(
+    exact = StoragePlan.from_units(
         declaration, page_size=page, counts=counts, float_anchor_bytes=anchors, allow_tiny=True
+    ).arena_bytes
+    # A byte budget is no sum of units: the plan has to use all of it.
+    odd_bytes = 16 * choices.pick("arena.odd_bytes", min(p.unit_bytes for p in sub_pools) // 16)
+    budget_bytes = exact + odd_bytes if choices.chance("arena.odd", 500) else exact
+    plan = StoragePlan.from_units(
+        declaration,
+        page_size=page,
+        arena_bytes=budget_bytes,
+        float_anchor_bytes=anchors,
+        allow_tiny=True,
     )
     bands = len(sub_pools)
     options = ArenaOptions(
         zero_bands=tuple(b for b in range(bands) if choices.chance("arena.zero", 300)),
         host_units=tuple(choices.between("arena.host", 2, 24) for _ in range(bands)),
         buffer_slots=choices.between("arena.buffer_slots", 2, 16),
-        move_stream=("schedule", "schedule", "moves")[choices.pick("arena.move_stream", 3)],
-        zero_stream=("schedule", "schedule", "zeroing")[choices.pick("arena.zero_stream", 3)],
+        move_stream=("schedule", "moves", "moves")[choices.pick("arena.move_stream", 3)],
+        zero_stream=("schedule", "zeroing", "zeroing")[choices.pick("arena.zero_stream", 3)],
     )
     grids = {
         band: (shape.grid.origin_bytes, shape.grid.unit_bytes)
@@ -68,6 +79,7 @@ def build(model: str, choices: Choices) -> Built:
     }
     device = ModeledDevice(grids=grids, eager=True)
     sut = ArenaSut(plan, device, options)
+    sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
     return Built(device, sut, locator(sut))
 
 

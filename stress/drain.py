@@ -45,6 +45,10 @@ def drain(
         if not (world.uses or world.transfers or world.units or world.device.enabled()):
             return
     left = [f"use {entry.use.serial} of kind {entry.use.kind.name}" for entry in world.uses]
+    left += [
+        f"unit of {world.bands[unit.band].name} under id {name}"
+        for name, unit in world.units.items()
+    ]
     left += [f"transfer {entry.transfer}" for entry in world.transfers]
     raise StuckError(
         f"after {ROUNDS_MAX} rounds of draining these have not ended: {', '.join(left[:6])}; "

@@ -1,6 +1,7 @@
 """One mutant in a process of its own: plant it, run schedules until an oracle reports or time is up.
 
-Run as `python -m onearena.stress.mutant_worker REGISTRY ID BUDGET_S FIRST_SEED`; prints one line of JSON.
+Run as `python -m onearena.stress.mutant_worker REGISTRY ID BUDGET_S FIRST_SEED`; prints one line of
+JSON. Only a report that names a rule and a unit (or a range of bytes) counts; a crash does not.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onearena.stress.mutants import load_registry, plant
+
+if TYPE_CHECKING:
+    from onearena.stress.run import RunResult
 
 
 def main(arguments: list[str]) -> None:
@@ -18,55 +23,65 @@ def main(arguments: list[str]) -> None:
     registry, wanted, budget_s, first_seed = arguments
     mutant = next(mutant for mutant in load_registry(Path(registry)) if mutant.id == wanted)
     plant(mutant)
+    print(json.dumps({"id": mutant.id, **hunt(float(budget_s), int(first_seed))}))  # noqa: T201
+
+
+def hunt(budget_s: float, first_seed: int) -> dict[str, object]:
+    """Run schedules from `first_seed` on for `budget_s` seconds or up to the first report.
+
+    Kernels are made before the clock starts: a campaign finds them in its cache.
+    """
     # Only now: these import the code that the mutant changes.
+    from onearena.core.kernels import warm_up  # noqa: PLC0415
     from onearena.stress.run import RunSpec, run_schedule  # noqa: PLC0415
 
-    deadline = time.monotonic() + float(budget_s)
+    warm_up()
     started = time.monotonic()
     schedules = steps = crashed = 0
     found: dict[str, object] = {}
     crash = ""
-    while time.monotonic() < deadline and not found:
-        seed = int(first_seed) + schedules
-        result = run_schedule(RunSpec(seed))
+    while not found and time.monotonic() < started + budget_s:
+        result = run_schedule(RunSpec(first_seed + schedules))
         schedules += 1
         steps += result.steps
-        if result.verdict == "violation":
-            first = result.violations[0]
-            found = {
-                "by": first.oracle,
-                "rule": first.rule,
-                "unit": str(first.unit or first.bytes or ""),
-                "message": first.message,
-                "seed": seed,
-                "oracles": sorted({violation.oracle for violation in result.violations}),
-            }
-        elif result.verdict == "stuck":
-            found = {
-                "by": "liveness",
-                "rule": "1",
-                "unit": "",
-                "message": result.crash,
-                "seed": seed,
-                "oracles": ["liveness"],
-            }
-        elif result.verdict == "crash":
+        found = report(result)
+        if result.verdict == "crash":
             crashed += 1
             crash = crash or result.crash.strip().splitlines()[-1]
-    print(  # noqa: T201
-        json.dumps(
-            {
-                "id": mutant.id,
-                "caught": bool(found),
-                "schedules": schedules,
-                "steps": steps,
-                "seconds": round(time.monotonic() - started, 3),
-                "crashed": crashed,
-                "crash": crash,
-                **found,
-            }
-        )
-    )
+    return {
+        "caught": bool(found),
+        "schedules": schedules,
+        "steps": steps,
+        "seconds": round(time.monotonic() - started, 3),
+        "crashed": crashed,
+        "crash": crash,
+        **found,
+    }
+
+
+def report(result: RunResult) -> dict[str, object]:
+    """What an oracle reported in this run: who first, which rule, where; empty if nobody did."""
+    if result.verdict == "stuck":
+        return {
+            "by": "liveness",
+            "broken": "1",
+            "unit": result.crash,
+            "message": result.crash,
+            "seed": result.seed,
+            "oracles": ["liveness"],
+        }
+    placed = [v for v in result.violations if v.unit is not None or v.bytes is not None]
+    if result.verdict != "violation" or not placed:
+        return {}
+    first = placed[0]
+    return {
+        "by": first.oracle,
+        "broken": first.rule,
+        "unit": str(first.unit or first.bytes),
+        "message": first.message,
+        "seed": result.seed,
+        "oracles": sorted({violation.oracle for violation in placed}),
+    }
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def hunt(mutant: Mutant, registry: Path, budget_s: float, seed: int) -> dict[str
     except (IndexError, json.JSONDecodeError):
         lines = done.stderr.strip().splitlines()
         return {**row, "crashed": 1, "crash": lines[-1] if lines else "the worker died"}
-    return {**row, **{key: value for key, value in found.items() if key != "rule"}}
+    return {**row, **found}
 
 
 def _line(row: dict[str, Any], progress: str) -> str:

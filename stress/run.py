@@ -31,7 +31,7 @@ from onearena.stress.arrivals import Arrival
 from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.choices import Choices, Divergence, StepRecord
 from onearena.stress.drain import StuckError, drain
-from onearena.stress.oracles.base import Violation
+from onearena.stress.oracles.base import ByteRange, Violation
 from onearena.stress.oracles.conservation import ConservationOracle
 from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
@@ -225,6 +225,9 @@ def run_rig(rig: Rig, spec: RunSpec) -> None:
     _run_steps(rig, spec)
     if not rig.violations:
         _finish(rig)
+    else:
+        # A last look: what the state shows belongs to the report of what the calls showed.
+        rig.world.survey()
 
 
 def _run_steps(rig: Rig, spec: RunSpec) -> None:
@@ -245,8 +248,10 @@ def _run_steps(rig: Rig, spec: RunSpec) -> None:
             rig.crowded_steps += 1
         if len(meter.forwards) >= 3:
             rig.busy_steps += 1
-        if not index % FULL_EVERY_STEPS:
+        if not index % world.options.survey_every_steps:
             world.survey()
+            if rig.violations:
+                return
 
 
 def _finish(rig: Rig) -> None:
@@ -268,6 +273,7 @@ def _finish(rig: Rig) -> None:
                     f"after everything was freed and every use had ended, {band.live_units} live, "
                     f"{band.pending_units} pending and {band.vacated_units} vacated units of "
                     f"{band.name} were left.",
+                    bytes=ByteRange("arena", band.start_bytes, band.end_bytes),
                 )
             )
 

@@ -62,6 +62,7 @@ class PlanFacts:
     schedule_stream: StreamId  # settles, table updates, translations, moves run here
     model: str = ""
     page_size: int = 1
+    budget_bytes: int = 0  # what the arena was asked to be; 0: not known
 
 
 class SystemUnderTest(Protocol):

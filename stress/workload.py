@@ -37,6 +37,7 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "send": (4, 200),
     "receive": (5, 200),
     "publish": (12, 0),
+    "hasty": (4, 200),
     "poll_transfer": (14, 0),
     "cancel_transfer": (2, 300),
     "disconnect": (2, 0),
@@ -75,6 +76,8 @@ class Options:
     side_stream_per_mille: int
     copy_failure_per_mille: int
     eager_per_mille: int
+    blind_per_mille: int
+    survey_every_steps: int
     pieces: int
     passes: int
     reads_max: int
@@ -119,6 +122,9 @@ def draw_options(
         side_stream_per_mille=(0, 200, 500)[choices.pick("swarm.side", 3)],
         copy_failure_per_mille=(0, 50, 300)[choices.pick("swarm.copy_failure", 3)],
         eager_per_mille=(0, 500, 1000)[choices.pick("swarm.eager", 3)],
+        blind_per_mille=(0, 300, 1000)[choices.pick("swarm.blind", 3)],
+        # What shows in a snapshot only, shows for a moment only: some runs look after each step.
+        survey_every_steps=(1, 4, 16, 64)[choices.pick("swarm.survey", 4)],
         pieces=choices.between("swarm.pieces", 1, 3),
         passes=choices.between("swarm.passes", 1, 3),
         reads_max=choices.between("swarm.reads", 4, 10),
@@ -137,6 +143,7 @@ def _disable(weights: dict[str, int], capabilities: Capabilities) -> None:
         gone += ["move", "compact", "pin", "unpin"]
     if not capabilities.transfers:
         gone += ["send", "receive", "publish", "poll_transfer", "cancel_transfer", "disconnect"]
+        gone += ["hasty"]
     if not capabilities.host_tier:
         gone += ["backup", "backup_start", "backup_cancel", "load", "drop_host"]
     if not capabilities.sharing:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from onearena.core.answers import Blocked, Fits, Infeasible
-from onearena.core.device.interface import EventId, TransferId
+from onearena.core.device.interface import ZERO, EventId, TransferId
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
 from onearena.core.rules import UseKind
 from onearena.core.uses import Grant, Use
 from onearena.stress.calls import LoggedSut
 from onearena.stress.choices import Choices
-from onearena.stress.forwards import UnitState
+from onearena.stress.forwards import NOTHING, UnitState
 from onearena.stress.workload import Options
 
 DEAD_KEPT_MAX: Final = 32
@@ -110,8 +110,9 @@ class World:
         self.draining = False
         self.schedule = self.facts.schedule_stream
         self.forward_streams = (device.stream("forward0"), device.stream("forward1"))
-        self.d2h = device.stream("d2h")
-        self.h2d = device.stream("h2d")
+        self.d2h_streams = (device.stream("d2h0"), device.stream("d2h1"))
+        self.h2d_streams = (device.stream("h2d0"), device.stream("h2d1"))
+        self.forks = device.stream("forks")
         self.side = device.stream("side")
         self.stamp = 0
         self.running_forwards = 0
@@ -261,9 +262,12 @@ class World:
         """Enter granted ids."""
         for band, ids in enumerate(grant.ids):
             nbytes = self.bands[band].unit_bytes
+            # Where units are zeroed on hand-out, zeros are content that anybody may read.
+            fresh = ((0, nbytes, ZERO),) if self.bands[band].zero_on_hand_out else NOTHING
             for name in ids:
                 assert name not in self.units, f"id {name} was handed out twice"
                 self.units[name] = UnitState(band, nbytes)
+                self.units[name].runs = fresh
                 self.held_bytes += nbytes
         return grant.ids
 

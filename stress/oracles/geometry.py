@@ -71,6 +71,12 @@ class GeometryOracle:
         plan, bands = self._plan, self._plan.bands
         if plan.arena_bytes % ALIGN_BYTES:
             self._say(f"S is {plan.arena_bytes}, no multiple of {ALIGN_BYTES}")
+        if plan.budget_bytes and plan.arena_bytes != plan.budget_bytes:
+            edges = sorted((plan.arena_bytes, plan.budget_bytes))
+            self._say(
+                f"S is {plan.arena_bytes}, the budget was {plan.budget_bytes}",
+                extent=ByteRange("arena", *edges),
+            )
         for index, band in enumerate(bands):
             expected = "floating"
             if index == 0:

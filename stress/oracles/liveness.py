@@ -8,7 +8,7 @@ fence and no use. Nothing drained (the run was cut short): nothing is said.
 from __future__ import annotations
 
 from onearena.core.snapshot import Snapshot
-from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
+from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, Violation
 from onearena.stress.oracles.fact_types import CallFacts
 from onearena.stress.oracles.facts import Facts
 
@@ -43,11 +43,13 @@ class LivenessOracle:
             for state, count in left.items():
                 if count:
                     text = f"{count} {state} units of {band.name} are left after everything ended."
-                    found.append(Violation(self.name, "1", text))
+                    extent = ByteRange("arena", band.start_bytes, band.end_bytes)
+                    found.append(Violation(self.name, "1", text, bytes=extent))
         for fence in last.fences:
             span = f"[{fence.start_bytes}, {fence.end_bytes})"
             text = f"the fence over {span} is left after everything ended."
-            found.append(Violation(self.name, "5", text))
+            extent = ByteRange("arena", fence.start_bytes, fence.end_bytes)
+            found.append(Violation(self.name, "5", text, bytes=extent))
         for use in last.uses:
             text = f"use {use.serial} is left after everything ended."
             found.append(Violation(self.name, "8", text))

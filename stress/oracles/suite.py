@@ -7,6 +7,7 @@ observations where it needs them. Every oracle's reports carry that oracle's nam
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from onearena.core.device.interface import Access
@@ -20,7 +21,7 @@ from onearena.core.device.trace import (
 )
 from onearena.stress.calls import Call
 from onearena.stress.oracles.atomicity import AtomicityOracle
-from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
+from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
 from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.economy import EconomyOracle
 from onearena.stress.oracles.fact_types import CallFacts
@@ -32,8 +33,9 @@ from onearena.stress.oracles.misuse import MisuseOracle
 from onearena.stress.oracles.poison import PoisonOracle
 from onearena.stress.oracles.promise import PromiseOracle
 from onearena.stress.oracles.reference import ReferenceOracle
-from onearena.stress.sut import Capabilities, PlanFacts
+from onearena.stress.sut import Capabilities, PlanFacts, Use
 
+CAPACITY_CALLS: Final = frozenset(("fits", "allocate", "compact", "reserve_host"))
 TRACE_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
 
 
@@ -120,7 +122,27 @@ class CallOracles:
             said = oracle.feed(facts)
             if said:
                 found += said
-        return found
+        return tuple(self._placed(v, call) for v in found) if found else found
+
+    def _placed(self, violation: Violation, call: Call) -> Violation:
+        """A report about a whole call names what the call was about: an id, a range, the arena."""
+        if violation.unit is not None or violation.bytes is not None:
+            return violation
+        for argument in (*call.args, call.answer):
+            for name in argument if isinstance(argument, tuple | list) else ():
+                fact = self.facts.ids.get(name) if type(name) is int else None
+                if fact is not None and fact.unit is not None:
+                    return replace(violation, unit=self.facts.name(fact.band, fact.unit))
+            if isinstance(argument, Use) and (argument.reads or argument.writes):
+                _, start, end = (*argument.reads, *argument.writes)[0]
+                return replace(violation, bytes=ByteRange("arena", start, end))
+        if call.name not in CAPACITY_CALLS:
+            for argument in call.args:
+                for name in argument if isinstance(argument, tuple | list) else ():
+                    if type(name) is int:
+                        return replace(violation, unit=UnitName("id", name))
+        whole = ByteRange("arena", 0, self.facts.plan.arena_bytes)
+        return replace(violation, bytes=whole)
 
     def finish(self) -> tuple[Violation, ...]:
         """What can only be said at the end of the run."""
