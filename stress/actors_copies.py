@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from onearena.core.rules import UseKind
 from onearena.core.uses import Use
-from onearena.stress.actors_requests import Request, Requests, Sequence_
+from onearena.stress.actors_requests import Requests
 from onearena.stress.forwards import Runs, copy_work
+from onearena.stress.sequences import Held, Request
 from onearena.stress.workload import Draft
 from onearena.stress.world import World
 
@@ -18,7 +19,7 @@ class Queued:
 
     __slots__ = ("hosts", "source")
 
-    def __init__(self, source: Sequence_) -> None:
+    def __init__(self, source: Held) -> None:
         self.source = source
         self.hosts: list[tuple[int, ...]] = []
 
@@ -59,8 +60,8 @@ class Copies:
         world.add("load", self.can_load, self.load)
         world.add("drop_host", lambda: bool(self.copies), self.drop)
 
-    def _sources(self) -> list[Sequence_]:
-        able: list[Sequence_] = list(self.requests.cache)
+    def _sources(self) -> list[Held]:
+        able: list[Held] = self.requests.whole_entries()
         able += [
             request
             for request in self.requests.active
@@ -71,7 +72,7 @@ class Copies:
     def can_backup(self) -> bool:
         """Something to save, and room in the queue."""
         return len(self.queued) < QUEUED_MAX and bool(
-            self.requests.cache
+            self.requests.whole_entries()
             or any(r.ready and r.length and not r.draft for r in self.requests.active)
         )
 

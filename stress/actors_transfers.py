@@ -7,8 +7,9 @@ from __future__ import annotations
 from onearena.core.device.interface import TransferStatus
 from onearena.core.rules import UseKind
 from onearena.core.uses import Use
-from onearena.stress.actors_requests import Request, Requests, Sequence_
+from onearena.stress.actors_requests import Requests
 from onearena.stress.forwards import Runs, copy_work, forward_work, transfer_work
+from onearena.stress.sequences import Held, Request
 from onearena.stress.world import OpenTransfer, World
 
 PEERS = 3
@@ -23,9 +24,7 @@ class Waiting:
 
     __slots__ = ("kind", "peer", "request", "sequence")
 
-    def __init__(
-        self, kind: UseKind, sequence: Sequence_, peer: int, request: Request | None
-    ) -> None:
+    def __init__(self, kind: UseKind, sequence: Held, peer: int, request: Request | None) -> None:
         self.kind = kind
         self.sequence = sequence
         self.peer = peer
@@ -54,13 +53,14 @@ class Transfers:
         """Content to send, and room in the queue."""
         requests = self.requests
         return len(self.waiting) < QUEUED_MAX and bool(
-            requests.cache or any(r.ready and r.length and not r.draft for r in requests.active)
+            requests.whole_entries()
+            or any(r.ready and r.length and not r.draft for r in requests.active)
         )
 
     def send(self) -> None:
         """Queue a send: the references are taken now."""
         world = self.world
-        able: list[Sequence_] = list(self.requests.cache)
+        able: list[Held] = self.requests.whole_entries()
         able += [r for r in self.requests.active if r.ready and r.length and not r.draft]
         source = able[world.choices.pick("send.which", len(able))].copy()
         for band, ids in enumerate(source.ids):

@@ -6,39 +6,48 @@ the system or of what it made the device wait for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
+from onearena.stress.actors_copies import Copies
+from onearena.stress.actors_forwards import Forwards
+from onearena.stress.actors_requests import Requests
+from onearena.stress.actors_transfers import Transfers
 from onearena.stress.world import StuckError, World
-
-if TYPE_CHECKING:
-    from onearena.stress.actors_copies import Copies
-    from onearena.stress.actors_requests import Requests
-    from onearena.stress.actors_transfers import Transfers
 
 ROUNDS_MAX: Final = 64
 STEPS_MAX: Final = 50_000
 
-__all__ = ["StuckError", "drain"]
+__all__ = ["Actors", "StuckError", "drain"]
 
 
-def drain(
-    world: World, requests: Requests, copies: Copies | None, transfers: Transfers | None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """Who may hold something at the end; None: the system under test cannot do it."""
+
+    requests: Requests
+    forwards: Forwards
+    copies: Copies | None
+    transfers: Transfers | None
+
+
+def drain(world: World, actors: Actors) -> None:
     """Free all, run the device dry, retire all, tear lost connections down. Raises `StuckError`."""
-    _free_all(world, requests, copies, transfers)
+    _free_all(world, actors)
     for _ in range(ROUNDS_MAX):
         _run_dry(world)
-        while requests.launched:
-            requests.process()
+        while actors.forwards.launched:
+            actors.forwards.process()
         for entry in list(world.uses):
             if world.device.query(entry.event):
                 world.retire(entry)
+        transfers = actors.transfers
         if transfers is not None:
             for open_transfer in list(world.transfers):
                 transfers.look(open_transfer)
             while world.lost:
                 transfers.disconnect()
-        _free_all(world, requests, copies, transfers)
+        _free_all(world, actors)
         for use, event in world.sut.outstanding():
             if world.device.query(event):
                 world.sut.retire_own(use)
@@ -65,10 +74,9 @@ def _run_dry(world: World) -> None:
     raise StuckError(f"the device still had work after {STEPS_MAX} steps")
 
 
-def _free_all(
-    world: World, requests: Requests, copies: Copies | None, transfers: Transfers | None
-) -> None:
+def _free_all(world: World, actors: Actors) -> None:
     """Whatever anybody holds and may free now."""
+    requests, copies, transfers = actors.requests, actors.copies, actors.transfers
     while requests.active:
         requests.release(requests.active[0])
     while requests.cache:

@@ -24,13 +24,14 @@ from onearena.core.device.trace import (
 )
 from onearena.core.rules import UseKind
 from onearena.stress.actors_copies import Copies
+from onearena.stress.actors_forwards import Forwards
 from onearena.stress.actors_memory import Memory
 from onearena.stress.actors_requests import Requests
 from onearena.stress.actors_transfers import Transfers
 from onearena.stress.arrivals import Arrival
 from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.choices import Choices, Divergence, StepRecord
-from onearena.stress.drain import StuckError, drain
+from onearena.stress.drain import Actors, StuckError, drain
 from onearena.stress.oracles.base import ByteRange, Violation
 from onearena.stress.oracles.conservation import ConservationOracle
 from onearena.stress.oracles.geometry import GeometryOracle
@@ -113,9 +114,7 @@ class Rig:
 
     world: World
     device: ModeledDevice
-    requests: Requests
-    copies: Copies | None
-    transfers: Transfers | None
+    actors: Actors
     cells: TableReach
     violations: list[Violation] = field(default_factory=list)
     oracles: list[Any] = field(default_factory=list)
@@ -157,10 +156,12 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     strategy = STRATEGIES[options.strategy](choices)
     world = World(sut, device, choices, options, strategy)
     requests = Requests(world, RequestSource(choices, options, inner.plan, spec.arrivals))
+    forwards = Forwards(world, requests)
     copies = Copies(world, requests) if inner.capabilities.host_tier else None
     transfers = Transfers(world, requests) if inner.capabilities.transfers else None
     Memory(world, requests)
-    rig = Rig(world, device, requests, copies, transfers, cells, violations, [order, call_oracles])
+    actors = Actors(requests, forwards, copies, transfers)
+    rig = Rig(world, device, actors, cells, violations, [order, call_oracles])
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig
@@ -221,7 +222,7 @@ def run_schedule(spec: RunSpec) -> RunResult:
 
 
 def run_rig(rig: Rig, spec: RunSpec) -> None:
-    """All steps and the end of a run, or up to the first violation. Raises what the system raises."""
+    """All steps and the end of a run, or up to the first violation; raises what the system does."""
     _run_steps(rig, spec)
     if not rig.violations:
         _finish(rig)
@@ -257,7 +258,7 @@ def _run_steps(rig: Rig, spec: RunSpec) -> None:
 def _finish(rig: Rig) -> None:
     """Drain everything, then the checks that only hold at the end."""
     rig.world.choices.begin_step("drain")
-    drain(rig.world, rig.requests, rig.copies, rig.transfers)
+    drain(rig.world, rig.actors)
     if rig.violations:
         return
     last = rig.world.sut.snapshot()

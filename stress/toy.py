@@ -88,7 +88,6 @@ class Toy:
         self._epoch = 0
 
     # -- capacity
-    # -------------------------------------------------------------------------------------
     def fits(self, demand: Sequence[int]) -> Answer:
         """Whether the fixed pools hold it; a unit under a transfer blocks."""
         blockers: list[Blocker] = []
@@ -174,7 +173,6 @@ class Toy:
         return grant
 
     # -- uses
-    # -----------------------------------------------------------------------------------------
     def record(
         self,
         kind: UseKind,
@@ -288,7 +286,6 @@ class Toy:
                 self._close(opened)
 
     # -- moves and host tier
-    # ---------------------------------------------------------------------------
     def compact(self, *, budget_units: int) -> int:
         """Nothing moves here."""
         return 0
@@ -318,7 +315,6 @@ class Toy:
             unit.state = PENDING if unit.uses else HOLE
 
     # -- facts
-    # ----------------------------------------------------------------------------------------
     def resolve(self, ids: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
         """(id, start, end) bytes."""
         return tuple((unit.name, unit.start, unit.end) for unit in self._find_all(ids, "ids"))
@@ -366,7 +362,6 @@ class Toy:
         )
 
     # -- inside
-    # ---------------------------------------------------------------------------------------
     def _next_serial(self) -> int:
         self._serial += 1
         return self._serial

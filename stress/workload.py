@@ -29,6 +29,7 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "window": (12, 0),
     "cache": (5, 200),
     "evict": (3, 100),
+    "trim": (4, 300),
     "backup": (5, 200),
     "backup_start": (10, 0),
     "backup_cancel": (1, 200),
@@ -131,7 +132,7 @@ def draw_options(
         strategy=("random", "random", "slow-reader", "fifo")[choices.pick("swarm.strategy", 4)],
         faults={
             "transfer_fail": (0, 100, 300)[choices.pick("swarm.transfer_fail", 3)],
-            "peer_dies": (0, 0, 100)[choices.pick("swarm.peer_dies", 3)],
+            "peer_dies": (0, 100, 300)[choices.pick("swarm.peer_dies", 3)],
         },
     )
 
@@ -147,7 +148,7 @@ def _disable(weights: dict[str, int], capabilities: Capabilities) -> None:
     if not capabilities.host_tier:
         gone += ["backup", "backup_start", "backup_cancel", "load", "drop_host"]
     if not capabilities.sharing:
-        gone += ["cache", "evict", "fork"]
+        gone += ["cache", "evict", "trim", "fork"]
     for kind in gone:
         weights[kind] = 0
 

@@ -124,7 +124,6 @@ class World:
         self._faults = any(options.faults.values())
 
     # -- steps
-    # ----------------------------------------------------------------------------------------
     def add(self, kind: str, can: Can, act: Act) -> None:
         """Offer a kind of step, if its weight in this run is not 0."""
         weight = self.options.weights.get(kind, 0)
@@ -215,7 +214,7 @@ class World:
 
     def _drawn_fault(self) -> Step | None:
         faults = self.options.faults
-        if self.choices.draw("device.fault", 1000) >= 40:
+        if self.choices.draw("device.fault", 1000) >= 80:
             return None
         every = self.device.enabled(faults=True)
         kind = StepKind.TRANSFER_FAIL
@@ -252,7 +251,6 @@ class World:
         self.reach[name] = self.reach.get(name, 0) + count
 
     # -- ids
-    # ------------------------------------------------------------------------------------------
     def next_stamp(self) -> int:
         """A stamp nobody has used."""
         self.stamp += 1
@@ -336,7 +334,6 @@ class World:
             self.dead.append(name)
 
     # -- uses
-    # -----------------------------------------------------------------------------------------
     def room_for_use(self) -> bool:
         """Whether another use may be in flight."""
         return len(self.uses) < self.options.uses_max
