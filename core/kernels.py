@@ -110,6 +110,7 @@ from onearena.core.words import (
     PLACED_HIGH,
     PLACED_LOW,
     QUARANTINED,
+    REUSE_AFTER_IDS,
     SINK_ID,
     STALE_ID,
     TARGET_NOT_FREE,
@@ -127,7 +128,7 @@ from onearena.core.words import (
     create_words,
 )
 
-LAYOUT_DIGEST = "4fb412117c40132b"
+LAYOUT_DIGEST = "36b7725c4baa9945"
 """`words.layout_digest()` of the layout these kernels were written for; see `words`."""
 
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
@@ -498,9 +499,9 @@ def _begin(words):
 
 @_kernel
 def _bind(words, head, owner, unit, out, k, total):
-    """Give `unit` the next id: fresh indices first, then the longest-freed one."""
+    """Give `unit` the next id: the longest-freed index once enough wait, else a fresh one."""
     index = words[head + B_FRESH]
-    if index <= words[head + B_IDS]:
+    if index <= words[head + B_IDS] and words[head + B_RING_COUNT] < REUSE_AFTER_IDS:
         words[head + B_FRESH] = index + 1
     else:
         ring_head = words[head + B_RING_HEAD]

@@ -62,6 +62,12 @@ BANDS_MAX = 32
 ARENAS_MAX = 32
 SPARE_IDS = 64
 """Id indices beyond the capacity, so that a retired index never makes ids bind."""
+REUSE_AFTER_IDS = 1 << 16
+"""Freed indices that wait before one is reused while fresh ones are left.
+
+More would touch new memory for ever (a page fault every few hundred units); fewer would use up
+the generations of a few indices: 2^16 of them last for 2^43 units.
+"""
 
 # --- unit words ------------------------------------------------------------------------------
 

@@ -169,6 +169,19 @@ def test_ids_are_reused_in_the_order_they_were_freed_and_never_live_twice() -> N
     assert indices == [k % count + 1 for k in range(150)]
 
 
+def test_a_large_band_reuses_ids_before_it_has_used_them_all() -> None:
+    store = _store(200_000, 1)
+    most = layout.REUSE_AFTER_IDS
+    kept = _take(store, 10)
+    store.free(_take(store, most - 1).ids)
+    fresh = _take(store, 1)
+    assert unpack_id(int(fresh.ids[0])).index == most + 10, "one fewer waits: still a fresh index"
+    store.free(fresh.ids)
+    reused = unpack_id(int(_take(store, 1).ids[0]))
+    assert (reused.index, reused.generation) == (11, 1), "the longest freed"
+    assert store.resolve(kept.ids).tolist() == kept.units.tolist()
+
+
 def test_an_index_whose_generations_are_used_up_is_retired() -> None:
     store = _store(1, 1)
     handout = _take(store, 1)
