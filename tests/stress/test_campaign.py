@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from onearena.stress.arrivals import Arrival
 from onearena.stress.campaign import (
     Campaign,
     Histogram,
@@ -14,7 +15,6 @@ from onearena.stress.campaign import (
     Summary,
     arrivals_window,
 )
-from onearena.stress.arrivals import Arrival
 from onearena.stress.reach import planned
 from onearena.stress.run import RunResult
 

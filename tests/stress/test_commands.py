@@ -68,9 +68,7 @@ def test_stress_with_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "1 schedules of toy" in capsys.readouterr().out
 
 
-def test_replay_of_a_pass_and_of_json(
-    failing: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_of_a_pass_and_of_json(failing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["replay", str(failing), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["same_failure"] is True
@@ -109,9 +107,7 @@ def test_replay_names_the_first_divergence(
         (["--what"], "--what"),
     ],
 )
-def test_bad_arguments(
-    args: list[str], word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_arguments(args: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["stress", *args]) == 2
     _one_line(capsys, word)
 
@@ -130,7 +126,9 @@ def _mutate(rng: random.Random, text: str) -> str:
         chars = list(text)
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(len(chars))
-            chars[at : at + rng.randint(0, 3)] = rng.choice(["", "{", "]", '"', "-1", "\x00", "é", "9"])
+            chars[at : at + rng.randint(0, 3)] = rng.choice(
+                ["", "{", "]", '"', "-1", "\x00", "é", "9"]
+            )
         return "".join(chars)
     document = json.loads(text)
     odd = rng.choice(
@@ -189,12 +187,35 @@ def test_fuzzed_command_lines(
 ) -> None:
     monkeypatch.setattr("onearena.stress.stress_cli.run_plan", lambda *a, **k: 0)
     rng = random.Random(21)
-    flags = ["--seeds", "--seed", "--budget", "--model", "--system", "--arrivals", "--jobs", "--json"]
-    values = ["", "0:5", "5:", ":", "-3", "1e9", "9" * 40, "60s", "∞", "any", "toy", "x\ny", "--", "\x00"]
+    flags = [
+        "--seeds",
+        "--seed",
+        "--budget",
+        "--model",
+        "--system",
+        "--arrivals",
+        "--jobs",
+        "--json",
+    ]
+    values = [
+        "",
+        "0:5",
+        "5:",
+        ":",
+        "-3",
+        "1e9",
+        "9" * 40,
+        "60s",
+        "∞",
+        "any",
+        "toy",
+        "x\ny",
+        "--",
+        "\x00",
+    ]
     for _ in range(FUZZED_LINES):
         args = [rng.choice(("stress", "replay", "demo", "strss"))]
-        for _ in range(rng.randint(0, 4)):
-            args.append(rng.choice(flags + values) if rng.random() < 0.7 else rng.choice(values))
+        args += rng.choices(flags + values + values, k=rng.randint(0, 4))
         if args[:2] == ["demo", "bug"]:
             continue
         code = run(args)
