@@ -1,9 +1,9 @@
 """Planted faults: source patches of product code, applied when a module is imported.
 
-A registry (TOML, outside the package) lists mutants. Each names the rule it breaks, the oracle that is meant to
-see it, and patches: a module, a text that occurs exactly once in its source, and what stands there instead.
-The patched module is compiled from the changed text; product code has no switch and no guard, and nothing
-after the import can tell which mutant is on.
+A registry (TOML, outside the package) lists mutants. Each names the rule it breaks, the oracle that
+is meant to see it, and patches: a module, a text that occurs exactly once in its source, and what
+stands there instead. The patched module is compiled from the changed text; product code has no
+switch and no guard, and nothing after the import can tell which mutant is on.
 """
 
 from __future__ import annotations
@@ -166,9 +166,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                 loader = _PatchedLoader(fullname, spec.origin)
                 loader.patches = tuple(p for p in self._mutant.patches if p.module == fullname)
                 loader.mutant = self._mutant.id
-                return importlib.util.spec_from_file_location(
-                    fullname, spec.origin, loader=loader
-                )
+                return importlib.util.spec_from_file_location(fullname, spec.origin, loader=loader)
         return None
 
 
