@@ -129,9 +129,9 @@ class Forwards:
                 else:
                     unit_stamp = unit.stamp
                 writes[request.ids[band][place]] = (start, end, unit_stamp)
-        # Attention need not read what the same forward appends to.
+        # A forward need not read what it appends to, nor anything at all.
         if world.choices.chance("forward.blind", world.options.blind_per_mille):
-            for name in writes:
+            for name in writes if world.choices.pick("forward.sees", 2) else tuple(reads):
                 reads.pop(name, None)
         use = world.sut.record(UseKind.FORWARD, stream, reads=tuple(reads), writes=tuple(writes))
         if not isinstance(use, Use):
