@@ -11,7 +11,7 @@ median stands beside it.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 
@@ -98,21 +98,28 @@ class _Stopwatch:
         return thread / divisor, (perf_counter_ns() - self._elapsed) / divisor
 
 
-def take_times(cycle: Callable[[], None], samples: int) -> Times:
-    """Nanoseconds per call, one pair a sample of about `SAMPLE_SECONDS`."""
-    cycle()
-    watch = _Stopwatch()
-    cycle()
-    once = max(1.0, watch.spent(1)[0])
-    repeats = max(1, min(2000, int(SAMPLE_SECONDS * 1e9 / once)))
-    for _ in range(2 * repeats):
+def take_times(cycles: Sequence[Callable[[], None]], samples: int) -> list[Times]:
+    """Nanoseconds per call of each cycle; one pair a sample of about `SAMPLE_SECONDS`.
+
+    Cycles take turns sample by sample: a machine that slows down for a second slows all of them,
+    and their ratios stay what they are.
+    """
+    repeats = []
+    for cycle in cycles:
         cycle()
-    times = []
-    for _ in range(samples):
         watch = _Stopwatch()
-        for _ in range(repeats):
+        cycle()
+        once = max(1.0, watch.spent(1)[0])
+        repeats.append(max(1, min(2000, int(SAMPLE_SECONDS * 1e9 / once))))
+        for _ in range(2 * repeats[-1]):
             cycle()
-        times.append(watch.spent(repeats))
+    times: list[Times] = [[] for _ in cycles]
+    for _ in range(samples):
+        for found, cycle, repeat in zip(times, cycles, repeats, strict=True):
+            watch = _Stopwatch()
+            for _ in range(repeat):
+                cycle()
+            found.append(watch.spent(repeat))
     return times
 
 
@@ -152,7 +159,7 @@ def sample(
     unit: str = "us",
 ) -> Measurement:
     """Call `cycle` again and again, and measure it."""
-    times = take_times(cycle, samples)
+    (times,) = take_times([cycle], samples)
     return measurement(
         name,
         times,
@@ -167,26 +174,30 @@ def _percent(*, holes: bool) -> int:
     return round(100 * HOLE_SHARE) if holes else 0
 
 
-def _cycles(bands: int, band_units: int, samples: int, *, holes: bool) -> Iterator[Measurement]:
-    store, _ = _filled(bands, band_units, holes=holes)
+def _cycle(store: Store, demand: tuple[int, ...]) -> Callable[[], None]:
+    def cycle() -> None:
+        handout = store.allocate(demand)
+        assert handout is not None, "the bench arena was sized to hold this demand"
+        store.free(handout.ids)
+
+    return cycle
+
+
+def _cycles(
+    bands: int, sizes: Sequence[int], samples: int, *, holes: bool
+) -> Iterator[Measurement]:
+    stores = [_filled(bands, band_units, holes=holes)[0] for band_units in sizes]
+    kind = "one band" if bands == 1 else f"{bands} bands"
     for units in CYCLE_UNITS:
-        demand = (units,) * bands
-
-        def cycle(demand: tuple[int, ...] = demand) -> None:
-            handout = store.allocate(demand)
-            assert handout is not None, "the bench arena was sized to hold this demand"
-            store.free(handout.ids)
-
-        kind = "one band" if bands == 1 else f"{bands} bands"
-        name = f"allocate+free {units} units, {kind}"
-        yield sample(
-            name,
-            cycle,
-            band_units=band_units,
-            holes_percent=_percent(holes=holes),
-            samples=samples,
-            divisor=1e3,
-        )
+        cycles = [_cycle(store, (units,) * bands) for store in stores]
+        for band_units, times in zip(sizes, take_times(cycles, samples), strict=True):
+            yield measurement(
+                f"allocate+free {units} units, {kind}",
+                times,
+                band_units=band_units,
+                holes_percent=_percent(holes=holes),
+                divisor=1e3,
+            )
 
 
 def _bulk_free(
@@ -198,14 +209,14 @@ def _bulk_free(
     count = min(BULK_UNITS_MAX, ids.size)
     draw = np.random.default_rng(SEED)
     times = []
-    for sample in range(samples + 1):
+    for number in range(samples + 1):
         batch = ids[ids.size - count :]
         order = draw.permutation(count) if shuffled else np.arange(count)
         batch = np.ascontiguousarray(batch[order])
         watch = _Stopwatch()
         store.free(batch)
         spent = watch.spent(count)
-        if sample:  # the first one pages the tables in
+        if number:  # the first one pages the tables in
             times.append(spent)
         if holes:
             # A new band: refilling this one would fill its holes first.
@@ -261,19 +272,20 @@ def measure_all(
 ) -> list[Measurement]:
     """Every case at every size. `note` hears what is being measured."""
     found: list[Measurement] = []
+    slow = max(3, samples // 3)
     for holes in (False, True):
-        for band_units in sizes:
-            note(f"{band_units:,} units a band, {_percent(holes=holes)}% holes")
-            slow = max(3, samples // 3)
-            gc.collect()
-            # A collection in the middle of a sample would be charged to the allocator.
-            gc.disable()
-            try:
-                for bands in (1, 3):
-                    found += _cycles(bands, band_units, samples, holes=holes)
+        gc.collect()
+        # A collection in the middle of a sample would be charged to the allocator.
+        gc.disable()
+        try:
+            for bands in (1, 3):
+                note(f"allocate and free, {bands} bands, {_percent(holes=holes)}% holes")
+                found += _cycles(bands, sizes, samples, holes=holes)
+            for band_units in sizes:
+                note(f"{band_units:,} units a band, {_percent(holes=holes)}% holes")
                 for shuffled in (False, True):
                     found += _bulk_free(band_units, slow, holes=holes, shuffled=shuffled)
                 found += _moves(band_units, samples, holes=holes)
-            finally:
-                gc.enable()
+        finally:
+            gc.enable()
     return found

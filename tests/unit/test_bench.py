@@ -48,7 +48,7 @@ def test_cycles_leave_bands_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(bench_cases, "_filled", remembered)
     monkeypatch.setattr(bench_cases, "SAMPLE_SECONDS", 1e-5)
-    cases = [*bench_cases._cycles(3, 10_000, 2, holes=True)]
+    cases = [*bench_cases._cycles(3, (10_000,), 2, holes=True)]
     cases += bench_cases._moves(10_000, 2, holes=True)
     for store in stores:
         for band in store.bands:
