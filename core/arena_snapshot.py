@@ -36,7 +36,9 @@ def take_snapshot(state: ArenaState, *, units: bool) -> Snapshot:
 def _band(state: ArenaState, index: int, *, units: bool) -> BandSnapshot:
     band = state.store.bands[index]
     grid = band.grid
-    under_transfer = sum(1 for domain, _ in state.ledger.transfer_units if domain == index)
+    under_transfer = 0
+    if state.ledger.transfer_units:
+        under_transfer = sum(domain == index for domain, _ in state.ledger.transfer_units)
     return BandSnapshot(
         name=band.name,
         placement=band.placement.value,
@@ -90,15 +92,19 @@ def _gaps(
 
 
 def _use(state: ArenaState, use: UseRecord) -> UseSnapshot:
-    return UseSnapshot(
-        use.serial,
-        int(use.kind),
-        use.stream,
-        use.ticket,
-        use.processed,
-        _device_units(state, use.reads),
-        _device_units(state, use.writes),
-    )
+    """The use as plain data; made once, and again when the forward is processed."""
+    seen = use.seen
+    if seen is None or seen.processed != use.processed:
+        seen = use.seen = UseSnapshot(
+            use.serial,
+            int(use.kind),
+            use.stream,
+            use.ticket,
+            use.processed,
+            _device_units(state, use.reads),
+            _device_units(state, use.writes),
+        )
+    return seen
 
 
 def _device_units(state: ArenaState, touches: tuple[Touch, ...]) -> tuple[tuple[int, int], ...]:

@@ -35,6 +35,7 @@ from onearena.core.rules import (
     UseKind,
     Wait,
 )
+from onearena.core.snapshot import UseSnapshot
 
 Units = NDArray[np.int64]
 Touch = tuple[int, Units]  # (domain, units)
@@ -60,6 +61,7 @@ class UseRecord:
     clock: list[int] = field(default_factory=list)
     processed: bool = False
     ended: bool = False
+    seen: UseSnapshot | None = None  # its plain form, once a snapshot was taken
 
 
 @dataclass(frozen=True, slots=True)

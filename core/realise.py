@@ -14,13 +14,13 @@ import numpy as np
 from onearena.core import kernels, relayout
 from onearena.core.answers import Answer, Blocked, Demand, Fits, Infeasible
 from onearena.core.arena_state import ArenaState
-from onearena.core.arena_view import arena_view
 from onearena.core.device.interface import Access, Space, Work
 from onearena.core.device.interface import Touch as DeviceTouch
 from onearena.core.errors import MisuseError
-from onearena.core.fit import fits
+from onearena.core.fit_words import fits_words
 from onearena.core.ledger import Touch, Units
 from onearena.core.recording import settle
+from onearena.core.relayout_words import plan_words
 from onearena.core.rules import UseKind
 from onearena.core.store import Handout
 from onearena.core.uses import Grant
@@ -42,7 +42,7 @@ from onearena.core.words import (
 
 def query(state: ArenaState, demand: Demand) -> Answer:
     """Whether some layout serves the demand. Pure."""
-    return fits(arena_view(state.store), demand)
+    return fits_words(state.store.words, demand)
 
 
 def allocate(state: ArenaState, demand: Demand, caller: str) -> Handout | Blocked | Infeasible:
@@ -51,7 +51,7 @@ def allocate(state: ArenaState, demand: Demand, caller: str) -> Handout | Blocke
     handout = state.store.allocate(demand)
     rung = "none"
     if handout is None:
-        plan = relayout.plan(arena_view(state.store), demand)
+        plan = plan_words(state.store.words, demand)
         if not isinstance(plan, relayout.Plan):
             outcome = "blocked" if isinstance(plan, Blocked) else "infeasible"
             state.counters[f"demands/{caller}/none/{outcome}"] += 1
