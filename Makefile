@@ -25,11 +25,12 @@ export OMP_NUM_THREADS ?= 1
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Made again when pyproject.toml changes; otherwise re-used as it is.
+# Made again when pyproject.toml changes; otherwise re-used as it is. Python compiles a package when it
+# is first imported; compiling all of them here would take as long as the download.
 $(INSTALLED): pyproject.toml
 	@echo "setting up $(VENV) (once, 2 to 4 minutes: pip downloads what this machine lacks)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS) -e '.[dev]'
 	@touch $@
 
 # The kernels' machine code goes to numba's cache once, so that it takes no time from any budget.
