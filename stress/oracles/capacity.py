@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, inf
+from math import inf
 from typing import Final
 
 from onearena.stress.sut import BandFacts
@@ -88,13 +88,14 @@ def least_cost(
 
     Tries every interval of every band: O(bands * units^2). For tiny arenas.
     """
-    step = arena_bytes
+    edges = {0, arena_bytes}
     for band in bands:
-        step = gcd(step, band.unit_bytes, band.origin_bytes)
-    points = arena_bytes // step + 1
-    best: list[float] = [0.0] * points  # least cost of the bands so far, ending by each point
-    for band, count, stay, units in zip(bands, counts, fixed, live, strict=True):
-        best = _with_band(band, count, stay, frozenset(units), best, step)
+        units = range(band.first_unit, band.first_unit + band.capacity_units + 1)
+        edges.update(_start(band, unit) for unit in units)
+    points = {edge: index for index, edge in enumerate(sorted(edges))}
+    best: list[float] = [0.0] * len(points)  # least cost of the bands so far, ending by each edge
+    for band, count, stay, units_live in zip(bands, counts, fixed, live, strict=True):
+        best = _with_band(band, count, stay, frozenset(units_live), best, points)
     return None if best[-1] == inf else int(best[-1])
 
 
@@ -104,7 +105,7 @@ def _with_band(
     stay: Fixed,
     live: frozenset[int],
     before: list[float],
-    step: int,
+    points: dict[int, int],
 ) -> list[float]:
     """`before` extended by one more band of the chain."""
     first, end = band.first_unit, band.first_unit + band.capacity_units
@@ -114,22 +115,23 @@ def _with_band(
     fixed = (*stay.held, *stay.freed)
     if not count and not fixed:
         after = [cost + total for cost in before]
+    last = max(fixed, default=first - 1)
     lows = [first] if band.placement == LOW_END else range(first, end + 1)
     for low in lows:
-        base = before[_start(band, low) // step]
+        base = before[points[_start(band, low)]]
         if base == inf or (fixed and low > min(fixed)):
             continue
         inside = usable = 0
         for high in range(low, end + 1):
-            enough = usable >= count and (not fixed or high > max(fixed))
+            enough = usable >= count and high > last
             if enough and (band.placement != HIGH_END or high == end):
-                point = _start(band, high) // step
+                point = points[_start(band, high)]
                 cost = base + total - inside * band.unit_bytes
                 after[point] = min(after[point], cost)
             if high < end:
                 inside += high in live
                 usable += high not in freed
-    for point in range(1, len(after)):
+    for point in range(1, len(after)):  # ending earlier is ending by here as well
         after[point] = min(after[point], after[point - 1])
     return after
 
