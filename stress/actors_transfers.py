@@ -288,7 +288,12 @@ class Transfers:
         world = self.world
         peers = sorted(world.lost)
         peer = peers[world.choices.pick("disconnect.which", len(peers))]
-        for entry in world.lost.pop(peer):
-            world.unfix(entry.ids)
+        lost = world.lost.pop(peer)
+        running = [entry for entry in world.transfers if entry.peer == peer]
         world.sut.disconnect(peer)
         world.note("disconnected")
+        for entry in (*lost, *running):
+            world.unfix(entry.ids)
+        for entry in running:
+            world.transfers.remove(entry)
+            entry.done("failed")

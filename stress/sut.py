@@ -137,7 +137,7 @@ class SystemUnderTest(Protocol):
         """
 
     def disconnect(self, peer: int) -> None:
-        """The connection is torn down: the peer can no longer write; quarantined units return."""
+        """The connection is torn down: all its transfers are over, quarantined units return."""
 
     # -- moves and host tier -----------------------------------------------------------------------
     def compact(self, *, budget_units: int) -> int:

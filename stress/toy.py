@@ -282,7 +282,7 @@ class Toy:
         """The peer can write no more: its quarantined units return."""
         self.device.disconnect(peer)
         for opened in list(self._open.values()):
-            if opened.lost and opened.use.peer == peer:
+            if opened.use.peer == peer:
                 self._close(opened)
 
     # -- moves and host tier
