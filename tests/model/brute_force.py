@@ -25,19 +25,25 @@ Ints = NDArray[np.int64]
 
 MAX_BYTES = 28
 BUCKETS = 8
+COST_LIMIT = 1 << 12
 NOT_SERVED = -1
 TOO_LARGE = -2
+
+
+class SearchTooLargeError(Exception):
+    """The states of a case leave the table: no verdict."""
 
 
 class BruteForce:
     """The search with its memory: a table of states (``2 ** bits``) and a pool of queue entries."""
 
-    def __init__(self, *, bits: int = 20) -> None:
-        self._keys = np.zeros(1 << bits, dtype=np.int64)
+    def __init__(self, *, bits: int = 18) -> None:
+        self._bits = bits
+        self._keys = np.zeros(1 << bits, dtype=np.int32)
+        # Search number * COST_LIMIT + cost: what earlier searches left is smaller than any of now.
         self._costs = np.zeros(1 << bits, dtype=np.int64)
-        self._stamps = np.zeros(1 << bits, dtype=np.int64)
-        self._entries = np.zeros((4 << bits, 3), dtype=np.int64)
-        self._stamp = 0
+        self._entries = np.zeros((4 << bits, 3), dtype=np.int32)
+        self._search = 0
         self.states = 0
 
     def least_bytes(
@@ -57,12 +63,23 @@ class BruteForce:
         """
         assert size <= MAX_BYTES
         assert max(units) < BUCKETS
-        self._stamp += 1
+        self._search += 1
         cost, self.states = _search(
-            size, units, anchors, counts, demand, occupied, fixed,
-            self._keys, self._costs, self._stamps, self._entries, self._stamp,
-        )  # fmt: skip
-        assert cost != TOO_LARGE, f"more than {self.states} states: {size} {units} {anchors}"
+            size,
+            units,
+            anchors,
+            counts,
+            demand,
+            occupied,
+            fixed,
+            size <= self._bits,
+            self._keys,
+            self._costs,
+            self._entries,
+            self._search * COST_LIMIT,
+        )
+        if cost == TOO_LARGE:
+            raise SearchTooLargeError(f"{self.states} states: {size} {units} {anchors}")
         return int(cost)
 
 
@@ -93,18 +110,20 @@ def _served(size, units, anchors, demand, starts, labels, count, taken):
 
 
 @njit(cache=True)
-def _find(keys, stamps, stamp, key):
-    """Slot of ``key`` in the table, or the free slot where it belongs."""
+def _find(keys, costs, base, key, direct):
+    """Slot of ``key``: itself if the table has one for every state, else by open addressing."""
+    if direct:
+        return key
     mask = len(keys) - 1
     slot = ((key * 0x9E3779B1) >> 12) & mask
-    while stamps[slot] == stamp and keys[slot] != key:
+    while costs[slot] >= base and keys[slot] != key:
         slot = (slot + 1) & mask
     return slot
 
 
 @njit(cache=True)
 def _search(
-    size, units, anchors, counts, demand, occupied, fixed, keys, costs, stamps, entries, stamp
+    size, units, anchors, counts, demand, occupied, fixed, direct, keys, costs, entries, base
 ):
     count = 0
     for number in counts:
@@ -120,8 +139,8 @@ def _search(
         labels[unit] = band
         left -= 1
     heads = np.full(BUCKETS, -1, dtype=np.int64)
-    slot = _find(keys, stamps, stamp, occupied)
-    keys[slot], costs[slot], stamps[slot] = occupied, 0, stamp
+    slot = _find(keys, costs, base, occupied, direct)
+    keys[slot], costs[slot] = occupied, base
     entries[0, 0], entries[0, 1], entries[0, 2] = occupied, 0, -1
     heads[0] = 0
     used = 1
@@ -135,47 +154,52 @@ def _search(
             continue
         heads[cost % BUCKETS] = entries[entry, 2]
         waiting -= 1
-        state = entries[entry, 0]
-        if costs[_find(keys, stamps, stamp, state)] < entries[entry, 1]:
+        state = np.int64(entries[entry, 0])
+        if costs[_find(keys, costs, base, state, direct)] < base + entries[entry, 1]:
             continue
         unit = 0
         taken = 0
-        for byte in range(size):
-            if (state >> byte) & 1:
+        byte = 0
+        bits = state
+        while bits:
+            if bits & 1:
                 starts[unit] = byte
                 taken |= ((1 << units[labels[unit]]) - 1) << byte
                 unit += 1
+            byte += 1
+            bits >>= 1
         if _served(size, units, anchors, demand, starts, labels, count, taken):
             return cost, states
+        floor = 0
+        reached = 0
         for unit in range(count):
             start = starts[unit]
-            if (fixed >> start) & 1:
-                continue
             band = labels[unit]
             length = units[band]
-            floor = 0
-            for other in range(unit - 1, -1, -1):
-                if labels[other] != band:
-                    floor = starts[other] + units[labels[other]]
-                    break
+            if unit == 0 or labels[unit - 1] != band:
+                floor = reached
+            reached = start + length
+            if (fixed >> start) & 1:
+                continue
             ceiling = size
             for other in range(unit + 1, count):
                 if labels[other] != band:
                     ceiling = starts[other]
                     break
             cell = floor + (anchors[band] - floor) % length
+            wanted = (1 << length) - 1
             while cell + length <= ceiling:
-                if (taken >> cell) & ((1 << length) - 1) == 0:
+                if (taken >> cell) & wanted == 0:
                     after = state ^ (1 << start) ^ (1 << cell)
-                    slot = _find(keys, stamps, stamp, after)
-                    if stamps[slot] != stamp or costs[slot] > cost + length:
-                        if stamps[slot] != stamp:
+                    slot = _find(keys, costs, base, after, direct)
+                    if costs[slot] < base or costs[slot] > base + cost + length:
+                        if costs[slot] < base:
                             states += 1
-                            if 2 * states > len(keys):
+                            if 2 * states > len(keys) and not direct:
                                 return TOO_LARGE, states
                         if used == len(entries):
                             return TOO_LARGE, states
-                        keys[slot], costs[slot], stamps[slot] = after, cost + length, stamp
+                        keys[slot], costs[slot] = after, base + cost + length
                         bucket = (cost + length) % BUCKETS
                         entries[used, 0] = after
                         entries[used, 1] = cost + length

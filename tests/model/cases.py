@@ -52,12 +52,12 @@ class Case:
 
 def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case:
     """A random arena in a valid layout, with a demand near what its free bytes could hold."""
-    count = rng.choice((2, 3, 3, 3, 4, 4, 5))
-    size = rng.randint(*sizes)
-    fullness = rng.choice((0.3, 0.6, 0.8, 0.95))
-    fixing = rng.choice((0.0, 0.0, 0.05, 0.15, 0.4))
+    count = rng.choice((2, 3, 3, 4, 4, 5))
+    size = max(rng.randint(*sizes), rng.randint(*sizes))
+    fullness = rng.choice((0.3, 0.5, 0.7, 0.9))
+    fixing = rng.choice((0.0, 0.12, 0.16, 0.2))
     freeing = rng.choice((0.0, 0.1, 0.3))
-    largest = rng.choice((2, 3, 4, 7))
+    largest = rng.choice((2, 3, 3, 4, 7))
     cuts = sorted(rng.randint(0, size) for _ in range(count - 1))
     edges = [0, *cuts, size]
     bands = []
@@ -89,7 +89,9 @@ def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case
 
 def _letter(rng: random.Random, *, fullness: float, fixing: float, freeing: float) -> str:
     if rng.random() < fixing:
-        return rng.choice((PINNED, PINNED, SENDING, SENDING, FREED_SENDING, QUARANTINED))
+        return rng.choice(
+            (PINNED, PINNED, PINNED, PINNED, SENDING, SENDING, FREED_SENDING, QUARANTINED)
+        )
     if rng.random() < fullness:
         return LIVE
     return rng.choice((PENDING, VACATED)) if rng.random() < freeing else HOLE

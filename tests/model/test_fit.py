@@ -11,7 +11,7 @@ from cases import SCALE, Case, brute_bytes, fixed_of, geometry_of, random_case, 
 from onearena.core.answers import Answer, Blocked, Fits, Infeasible, Rung
 from onearena.core.fit import fits, largest_multiple, more_units
 
-CASES = 6_000
+CASES = 4_000
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from onearena.core.answers import Fits, Rung
 from onearena.core.fit import fits
 from onearena.core.relayout import Plan, plan
 
-CASES = 6_000
+CASES = 4_000
 
 
 @pytest.fixture(scope="module")
