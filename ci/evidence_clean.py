@@ -107,7 +107,6 @@ def _run_block(index: int, jobs: int) -> dict[str, Any] | None:
 def _same_traces(count: int) -> bool:
     if not count:
         return True
-    found: list[str] = []
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", DIGESTS, str(count)],
@@ -117,8 +116,7 @@ def _same_traces(count: int) -> bool:
         )
         for seed in ("1", "31337")
     ]
-    for process in processes:
-        found.append(process.communicate()[0])
+    found = [process.communicate()[0] for process in processes]
     complete = all(len(text.splitlines()) == count for text in found)
     print(f"{count} traces in two processes: {'equal' if found[0] == found[1] else 'DIFFERENT'}")
     return complete and found[0] == found[1]
@@ -157,7 +155,7 @@ def _evidence(
     for block in blocks:
         reach.update(block["reach"])
         models.update(block["models"])
-        steps.update({value: count for value, count in block["steps_counts"]})
+        steps.update(dict(block["steps_counts"]))
     total = sum(value * count for value, count in steps.items())
     schedules = sum(block["schedules"] for block in blocks)
     least = LEAST_REACH if schedules >= FULL_SCHEDULES else 1

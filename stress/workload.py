@@ -125,7 +125,7 @@ def draw_options(
         eager_per_mille=(0, 500, 1000)[choices.pick("swarm.eager", 3)],
         blind_per_mille=(0, 300, 1000)[choices.pick("swarm.blind", 3)],
         # What shows in a snapshot only, shows for a moment only: some runs look after each step.
-        survey_every_steps=(1, 4, 16, 64)[choices.pick("swarm.survey", 4)],
+        survey_every_steps=(1, 4, 4, 16, 16, 64, 64, 64, 64, 64)[choices.pick("swarm.survey", 10)],
         pieces=choices.between("swarm.pieces", 1, 3),
         passes=choices.between("swarm.passes", 1, 3),
         reads_max=choices.between("swarm.reads", 4, 10),
