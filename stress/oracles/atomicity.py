@@ -12,7 +12,7 @@ from typing import Final
 
 from onearena.core.snapshot import Snapshot
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
-from onearena.stress.oracles.fact_types import CallFacts
+from onearena.stress.oracles.fact_types import ALL_CALLS, CallFacts
 
 PURE: Final = frozenset(("fits",))
 PARTS: Final = ("bands", "gaps", "fences", "uses")
@@ -22,6 +22,7 @@ class AtomicityOracle:
     """Feed `CallFacts`. Cost: of a snapshot after refused calls, one comparison at C speed."""
 
     name = "atomicity"
+    calls = ALL_CALLS
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None

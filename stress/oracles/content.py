@@ -80,6 +80,7 @@ class ContentOracle:
     """
 
     name = "content"
+    calls = frozenset(("allocate", "fork", "free", "launch", "retire", "end_transfer"))
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -88,7 +89,8 @@ class ContentOracle:
         self._captures: dict[int, Capture] = {}
         self._of_use: dict[int, int] = {}
         self._receiving: dict[int, list[tuple[int, Runs]]] = {}
-        self._found: list[Violation] = []
+        # What the device's reads showed since the last call.
+        self.pending: list[Violation] = []
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
         """Follow one call; returns what the device's reads showed since the last one."""
@@ -104,14 +106,14 @@ class ContentOracle:
                 self._ended(facts.use, facts)
         for fact in facts.freed:
             self.contents.pop(fact.id, None)
-        if not self._found:
+        if not self.pending:
             return NO_VIOLATIONS
-        found, self._found = tuple(self._found), []
+        found, self.pending = tuple(self.pending), []
         return found
 
     def finish(self) -> tuple[Violation, ...]:
         """What the last reads showed."""
-        found, self._found = tuple(self._found), []
+        found, self.pending = tuple(self.pending), []
         return found
 
     def expected(self, name: int, start: int, end: int) -> Runs | None:
@@ -283,7 +285,7 @@ class ContentOracle:
     ) -> None:
         space = "arena" if access.space == ARENA else "host"
         kind = UseKind(capture.kind).name.lower()
-        self._found.append(
+        self.pending.append(
             Violation(
                 oracle,
                 rule,

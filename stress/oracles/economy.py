@@ -13,19 +13,18 @@ Needless waits of `record` are reported under this name by the reference oracle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from onearena.core.answers import Fits, Rung
 from onearena.core.snapshot import Snapshot
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
 from onearena.stress.oracles.capacity import Fixed, fits_around, least_cost
-from onearena.stress.oracles.fact_types import MOVING, CallFacts
+from onearena.stress.oracles.fact_types import MOVING, CallFacts, IdFact, shows_units
 from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.promise import fixed_units
 from onearena.stress.sut import Grant
 
-CHANGING: Final = MOVING | {"free", "end_transfer", "disconnect", "pin"}
+CHANGING: Final = MOVING | {"free", "publish", "end_transfer", "disconnect", "pin"}
 UNITS_MAX: Final = 160
 """Arenas with more grid units than this are not searched for the least cost."""
 
@@ -37,27 +36,34 @@ class EconomyOracle:
     """
 
     name = "economy"
+    calls = CHANGING | {"fits", "record", "snapshot"}
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._places: dict[int, tuple[int, int]] | None = None  # id -> (band, unit), at a snapshot
+        self._placed = False  # every live unit's place is known, at the last snapshot
         self._alone: CallFacts | None = None
         self._calls = 0
-        self._fixed: list[Fixed] | None = None
-        self._counts: list[int] = []
-        self._written: frozenset[int] = frozenset()
+        self._moved: dict[int, tuple[IdFact, int]] = {}  # id -> its facts, its unit before
         units = sum(band.capacity_units for band in facts.bands)
         self._searchable = units <= UNITS_MAX
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
         """Judge one call."""
         call = facts.call
+        for fact, old, *_ in self.facts.relocations:
+            self._moved.setdefault(fact.id, (fact, old))
         if call.name == "snapshot":
             assert isinstance(call.answer, Snapshot)
-            return self._judge_snapshot(facts, call.answer)
-        if call.name == "fits" and isinstance(call.answer, Fits) and not self._calls:
-            return self._judge_rung(facts, call.answer)
-        if call.name in CHANGING and not facts.refused:
+            found = self._judge_snapshot() if self._moved else NO_VIOLATIONS
+            self._placed |= shows_units(call.answer)
+            if self._placed:
+                self._alone, self._calls = None, 0
+                self._moved.clear()
+            return found
+        if call.name == "fits" and isinstance(call.answer, Fits):
+            if self._placed and not self._calls:
+                return self._judge_rung(facts, call.answer)
+        elif call.name in CHANGING and not facts.refused:
             self._calls += 1
             self._alone = facts
         return NO_VIOLATIONS
@@ -66,53 +72,42 @@ class EconomyOracle:
         """Nothing is left to say."""
         return NO_VIOLATIONS
 
-    def _judge_snapshot(self, facts: CallFacts, now: Snapshot) -> tuple[Violation, ...]:
-        if not any(band.states for band in now.bands) and self.facts.ids:
+    def _judge_snapshot(self) -> tuple[Violation, ...]:
+        alone = self._alone
+        if not self._placed or alone is None or self._calls != 1:
             return NO_VIOLATIONS
-        places = {
-            name: (band, snap.low_unit + i)
-            for band, snap in enumerate(now.bands)
-            for i, name in enumerate(snap.ids)
-            if name
-        }
-        before, alone = self._places, self._alone
-        found = NO_VIOLATIONS
-        if before is not None and alone is not None and self._calls == 1:
-            moved = [n for n, place in before.items() if places.get(n, place) != place]
-            if moved and alone.call.name == "allocate":
-                found = self._judge_moves(alone, before, moved)
-            elif alone.call.name == "compact":
-                budget = alone.call.args[0]
-                assert isinstance(budget, int)
-                if len(moved) > budget:
-                    text = f"compact moved {len(moved)} units; its budget was {budget}."
-                    found = self._report(alone, text)
-        self._places, self._alone, self._calls = places, None, 0
-        self._fixed = fixed_units(self.facts)
-        self._counts = self.facts.handed_out()
-        self._written = frozenset(n for n, fact in self.facts.ids.items() if fact.written)
-        return found
+        if alone.call.name == "allocate":
+            return self._judge_moves(alone)
+        if alone.call.name == "compact":
+            budget = alone.call.args[0]
+            assert isinstance(budget, int)
+            if len(self._moved) > budget:
+                text = f"compact moved {len(self._moved)} units; its budget was {budget}."
+                return self._report(alone, text)
+        return NO_VIOLATIONS
 
-    def _judge_moves(
-        self, alone: CallFacts, before: dict[int, tuple[int, int]], moved: Sequence[int]
-    ) -> tuple[Violation, ...]:
-        if self._fixed is None or not self._searchable or not isinstance(alone.call.answer, Grant):
+    def _judge_moves(self, alone: CallFacts) -> tuple[Violation, ...]:
+        fixed = fixed_units(self.facts)
+        if fixed is None or not self._searchable or not isinstance(alone.call.answer, Grant):
             return NO_VIOLATIONS
-        bands = self.facts.bands
-        counts = [
-            have + len(ids) for have, ids in zip(self._counts, alone.call.answer.ids, strict=True)
-        ]
+        bands, serial = self.facts.bands, alone.call.serial
+        counts = self.facts.handed_out()
         worst: tuple[int, int] | None = None
         # Section 6 counts live units left outside, a unit not yet written is remapped without a
         # copy: the plan may count either way, and has to be the cheapest in one of them.
         for only_written in (False, True):
-            movers = [n for n in moved if not only_written or n in self._written]
-            cost = sum(bands[before[name][0]].unit_bytes for name in movers)
+            cost = 0
             live: list[list[int]] = [[] for _ in bands]
-            for name, (band, unit) in before.items():
-                if not only_written or name in self._written:
-                    live[band].append(unit)
-            least = least_cost(bands, self.facts.plan.arena_bytes, counts, self._fixed, live)
+            for fact in self.facts.ids.values():
+                if fact.call >= serial or (only_written and not fact.written_before(serial)):
+                    continue
+                moved = self._moved.get(fact.id)
+                unit = fact.unit if moved is None else moved[1]
+                if unit is None:
+                    return NO_VIOLATIONS
+                live[fact.band].append(unit)
+                cost += bands[fact.band].unit_bytes if moved is not None else 0
+            least = least_cost(bands, self.facts.plan.arena_bytes, counts, fixed, live)
             if least is None or cost <= least:
                 return NO_VIOLATIONS
             if worst is None:
@@ -123,22 +118,21 @@ class EconomyOracle:
         )
 
     def _judge_rung(self, facts: CallFacts, answer: Fits) -> tuple[Violation, ...]:
-        if self._places is None or self._fixed is None:
+        fixed = fixed_units(self.facts)
+        if fixed is None:
             return NO_VIOLATIONS
         bands, size = self.facts.bands, self.facts.plan.arena_bytes
         demand = facts.call.args[0]
         assert isinstance(demand, tuple)
-        counts = [have + more for have, more in zip(self._counts, demand, strict=True)]
+        have = self.facts.handed_out()
+        counts = [units + more for units, more in zip(have, demand, strict=True)]
         lowest = Rung.RELAYOUT
         for rung in (Rung.COMPACT, Rung.NONE):
-            staying = [set(fixed.held) for fixed in self._fixed]
-            for band, unit in self._places.values():
+            stay = list(fixed)
+            for band, located in enumerate(self.facts.at):
                 if rung is Rung.NONE or bands[band].placement == "floating":
-                    staying[band].add(unit)
-            stay = [
-                Fixed(tuple(sorted(held)), fixed.freed)
-                for held, fixed in zip(staying, self._fixed, strict=True)
-            ]
+                    held = sorted({*fixed[band].held, *located})
+                    stay[band] = Fixed(tuple(held), fixed[band].freed)
             if fits_around(bands, size, counts, stay):
                 lowest = rung
         if answer.rung is lowest:

@@ -17,6 +17,23 @@ HOST: Final = int(Space.HOST)
 TRANSFERS: Final = frozenset(int(kind) for kind in TRANSFER_KINDS)
 MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
 """Calls inside which the system may move units."""
+ALL_CALLS: Final = MOVING | {
+    "fits",
+    "free",
+    "share",
+    "record",
+    "publish",
+    "launch",
+    "process",
+    "settle",
+    "retire",
+    "end_transfer",
+    "disconnect",
+    "pin",
+    "reserve_host",
+    "free_host",
+    "snapshot",
+}
 
 BEYOND, HOLE, LIVE, PENDING, VACATED = range(5)
 
@@ -98,6 +115,11 @@ class IdFact:
     transfers: int = 0
     seen: int = 0  # call that last showed where it is
     pin_floor: int = 0  # last call before its pin that may have moved it
+    written_call: int = 0
+
+    def written_before(self, call: int) -> bool:
+        """Whether work that writes it was launched (or received, or copied) before `call`."""
+        return self.written and self.written_call < call
 
 
 @dataclass(slots=True, eq=False)

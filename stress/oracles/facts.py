@@ -56,22 +56,20 @@ class Facts(Progress):
         super().__init__()
         self.plan = plan
         self.bands = plan.bands
-        self.schedule = plan.schedule_stream
         # uses and transfers
         self.uses: dict[int, UseFact] = {}
         self.transfers: dict[int, UseFact] = {}
         self.use_of_op: dict[int, UseFact] = {}
-        # ids
         self.ids: dict[int, IdFact] = {}
         self.ever: set[int] = set()
         self.live = [0] * len(plan.bands)
         self.pinned: dict[int, None] = {}  # ids, in the order they were pinned
         self._moving_call = 0
+        self.latest_call = 0
         self.placed = 0  # call of the last snapshot that showed the place of every live id
         self.at: list[dict[int, IdFact]] = [{} for _ in plan.bands]
         self.limbo: list[dict[int, Limbo]] = [{} for _ in plan.bands]
         self.host_ids: dict[int, int] = {}
-        # touches
         self.arena = TouchMap()
         self.host = TouchMap()
         self.relocations: list[Relocation] = []  # of the latest call
@@ -102,7 +100,7 @@ class Facts(Progress):
             "snapshot": self._snapshot,
         }
         self._shown: Snapshot | None = None
-        self.grow(self.schedule)
+        self.grow(plan.schedule_stream)
 
     # -- feeding ---------------------------------------------------------------------------------
     def feed(self, record: object) -> CallFacts | None:
@@ -120,6 +118,7 @@ class Facts(Progress):
             call, pending.ops, pending.waits, pending.events, pending.observed, pending.begun
         )
         self.relocations.clear()
+        self.latest_call = call.serial
         facts.refused = call.error is not None or isinstance(call.answer, Blocked | Infeasible)
         handler = self._call_handlers.get(call.name)
         if handler is not None and not facts.refused:
@@ -151,7 +150,7 @@ class Facts(Progress):
         return (
             position <= self.processed[stream]
             or position <= self.retired[stream]
-            or position <= self._waited[self.schedule][stream]
+            or position <= self._waited[self.plan.schedule_stream][stream]
         )
 
     def is_retired(self, touch: Touch) -> bool:
@@ -271,7 +270,7 @@ class Facts(Progress):
             return
         self._grant(facts, grant)
         for fact in facts.granted:
-            fact.written = True
+            self._mark_written(fact, facts.call.serial)
         self._free_ids(facts, facts.call.args[0])  # type: ignore[arg-type]
 
     def _record_use(self, facts: CallFacts) -> None:
@@ -310,7 +309,8 @@ class Facts(Progress):
                 held = self.ids.get(name)
                 if held is not None:
                     held.transfers += 1
-                    held.written |= writes
+                    if writes:
+                        self._mark_written(held, facts.call.serial)
 
     def _launch(self, facts: CallFacts) -> None:
         use = facts.call.args[0]
@@ -351,9 +351,14 @@ class Facts(Progress):
         for name, _, _ in use.writes:
             held = self.ids.get(name)
             if held is not None:
-                held.written = True
+                self._mark_written(held, call)
         self.arena.sweep_if_large(self._is_told)
         self.host.sweep_if_large(self._is_told)
+
+    @staticmethod
+    def _mark_written(fact: IdFact, call: int) -> None:
+        if not fact.written:
+            fact.written, fact.written_call = True, call
 
     def _touch_accesses(self, op: Op, call: int) -> None:
         for space, start, end, writes in op.accesses:
@@ -418,10 +423,12 @@ class Facts(Progress):
     def _disconnect(self, facts: CallFacts) -> None:
         peer = facts.call.args[0]
         for fact in [f for f in self.transfers.values() if f.peer == peer]:
-            if fact.outcome == "lost":
-                self._over(fact)
-            else:
-                fact.outcome = "disconnected"
+            self._over(fact)
+            # One that had ended well and was not looked at is defined; nobody told the harness.
+            for name, _, _ in fact.use.writes:
+                held = self.ids.get(name)
+                if held is not None:
+                    held.undefined = True
 
     def _snapshot(self, facts: CallFacts) -> None:
         """A snapshot with units shows where every live id is."""

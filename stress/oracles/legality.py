@@ -65,6 +65,7 @@ class LegalityOracle:
     """
 
     name = "legality"
+    calls = RETREATING | {"record", "publish", "launch", "snapshot"}
 
     def __init__(self, facts: Facts, *, full_every: int = FULL_EVERY) -> None:
         self.facts = facts
@@ -79,6 +80,8 @@ class LegalityOracle:
         self._freed: list[IdFact] = []
         self._born = [0] * len(facts.bands)  # ids handed out since the last snapshot
         self._move_writes: list[tuple[int, int]] = []
+        self._extents: list[tuple[int, int]] = []
+        self._fences: tuple[FenceSnapshot, ...] = ()
         self._found: list[Violation] = []
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
@@ -331,6 +334,10 @@ class LegalityOracle:
         """Outside every band: nothing under a transfer, unfinished uses only under a fence."""
         facts = self.facts
         extents = sorted((b.start_bytes, b.end_bytes) for b in now.bands if b.has_units)
+        # What lies outside the bands only ever retires, until a band or a fence changes.
+        if extents == self._extents and now.fences == self._fences:
+            return
+        self._extents, self._fences = extents, now.fences
         cursor = 0
         for start, end in (*extents, (now.arena_bytes, now.arena_bytes)):
             if cursor < start:

@@ -17,21 +17,25 @@ class LivenessOracle:
     """Feed `CallFacts`; judges in `finish`, by the last snapshot. Cost: none until then."""
 
     name = "liveness"
+    calls = frozenset(("snapshot",))
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._last: Snapshot | None = None
+        self._last_call = 0
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
-        """Remember the snapshot, and forget it when something happens after it."""
-        answer = facts.call.answer
-        self._last = answer if isinstance(answer, Snapshot) else None
+        """Remember the snapshot."""
+        if isinstance(facts.call.answer, Snapshot):
+            self._last, self._last_call = facts.call.answer, facts.call.serial
         return NO_VIOLATIONS
 
     def finish(self) -> tuple[Violation, ...]:
         """Judge a drained run."""
         facts, last = self.facts, self._last
-        if last is None or facts.uses or facts.transfers or facts.ids:
+        if last is None or self._last_call != facts.latest_call:
+            return NO_VIOLATIONS
+        if facts.uses or facts.transfers or facts.ids:
             return NO_VIOLATIONS
         found: list[Violation] = []
         for band in last.bands:

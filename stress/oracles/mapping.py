@@ -25,6 +25,7 @@ class MappingOracle:
     """
 
     name = "mapping"
+    calls = MOVING | {"record", "publish", "snapshot"}
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts

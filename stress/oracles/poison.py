@@ -35,6 +35,7 @@ class PoisonOracle:
     """Feed `CallFacts`; the device calls `undeclared`. Cost: what a call enqueues or names."""
 
     name = "poison"
+    calls = frozenset(("allocate", "fork", "free", "record", "publish"))
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -44,7 +45,7 @@ class PoisonOracle:
         self._fresh: dict[int, IdFact] = {}  # ids of such bands, not used yet
         self._zeroed: list[tuple[int, int, int, Op]] = []  # start, end, call, operation
         self._reported = 0
-        self._found: list[Violation] = []
+        self.pending: list[Violation] = []
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
         """Judge one call; returns what the device said since the last one, too."""
@@ -54,14 +55,14 @@ class PoisonOracle:
             self._judge_range(begun.transfer, begun.accesses)
         if self._zero_bands:
             self._judge_hygiene(facts)
-        if not self._found:
+        if not self.pending:
             return NO_VIOLATIONS
-        found, self._found = tuple(self._found), []
+        found, self.pending = tuple(self.pending), []
         return found
 
     def finish(self) -> tuple[Violation, ...]:
         """What the device said last."""
-        found, self._found = tuple(self._found), []
+        found, self.pending = tuple(self.pending), []
         return found
 
     def undeclared(self, number: int, access: Access) -> None:
@@ -137,4 +138,4 @@ class PoisonOracle:
     ) -> None:
         space = "arena" if access is None or access.space == ARENA else access.space.name.lower()
         extent = None if access is None else ByteRange(space, access.start, access.end)
-        self._found.append(Violation(self.name, rule, message, unit=unit, bytes=extent))
+        self.pending.append(Violation(self.name, rule, message, unit=unit, bytes=extent))

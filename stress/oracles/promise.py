@@ -29,6 +29,7 @@ class PromiseOracle:
     """Feed `CallFacts`. Cost: the bands, and the units under a transfer or pinned."""
 
     name = "promise"
+    calls = ASKING
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -54,10 +55,12 @@ class PromiseOracle:
                 said = f"{demand} lacks {missing} bytes, not {call.answer.missing_bytes}."
                 return self._report(facts, said)
             return NO_VIOLATIONS
+        if call.name == "fork" and isinstance(call.answer, Blocked):
+            return NO_VIOLATIONS  # an unfinished receive of its source blocks a fork first
         if missing:
             return self._report(facts, f"{demand} fits in no layout, and the answer was {said}.")
         if call.name == "fork":
-            return NO_VIOLATIONS  # blocked by an unfinished receive of its source, or moved aside
+            return NO_VIOLATIONS
         return self._judge_blocked(facts, counts, demand)
 
     def finish(self) -> tuple[Violation, ...]:

@@ -48,6 +48,7 @@ class ReferenceOracle:
     """Feed `CallFacts`. Cost: unfinished uses of the units a call names."""
 
     name = "reference"
+    calls = frozenset(("record", "publish", "launch", "retire", "end_transfer", "disconnect"))
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -196,7 +197,7 @@ class ReferenceOracle:
 
     def _resolves(self, brings: Sequence[int], before: Sequence[int]) -> bool:
         """Whether the wait brings work of the schedule stream: table updates, translations."""
-        schedule = self.facts.schedule
+        schedule = self.facts.plan.schedule_stream
         return _at(brings, schedule) > _at(before, schedule)
 
     # -- entering and ending ---------------------------------------------------------------------

@@ -24,7 +24,7 @@ from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
 from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.economy import EconomyOracle
-from onearena.stress.oracles.fact_types import CallFacts
+from onearena.stress.oracles.fact_types import ALL_CALLS, CallFacts
 from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.legality import LegalityOracle
 from onearena.stress.oracles.liveness import LivenessOracle
@@ -39,8 +39,14 @@ CAPACITY_CALLS: Final = frozenset(("fits", "allocate", "compact", "reserve_host"
 TRACE_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
 
 
+Feed = Callable[[CallFacts], tuple[Violation, ...]]
+
+
 class _OfCalls(Protocol):
+    """An oracle fed with the facts of calls: of those in `calls`, and of all that enqueue work."""
+
     name: str
+    calls: frozenset[str]
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]: ...
 
@@ -90,6 +96,12 @@ class CallOracles:
             oracles += [PromiseOracle(self.facts), EconomyOracle(self.facts)]
         self._misuse = misuse if only is None or misuse.name in only else None
         self.oracles = [o for o in oracles if only is None or o.name in only]
+        # Asking every oracle about every call costs more than most of them do.
+        self._for: dict[str, tuple[Feed, ...]] = {
+            call: tuple(o.feed for o in self.oracles if call in o.calls) for call in ALL_CALLS
+        }
+        self._for_work = tuple(o.feed for o in self.oracles)
+        self._hears = [o for o in (self._content, self._poison) if o is not None]
         self._trace: dict[type[Any], Callable[[object], object]] = dict.fromkeys(
             TRACE_RECORDS, self.facts.feed
         )
@@ -118,10 +130,15 @@ class CallOracles:
         found = self._misuse.feed(call) if self._misuse is not None else NO_VIOLATIONS
         facts = self.facts.feed(call)
         assert facts is not None
-        for oracle in self.oracles:
-            said = oracle.feed(facts)
+        working = facts.ops or facts.begun
+        for feed in self._for_work if working else self._for.get(call.name, ()):
+            said = feed(facts)
             if said:
                 found += said
+        for oracle in self._hears:
+            if oracle.pending:
+                found += tuple(oracle.pending)
+                oracle.pending.clear()
         return tuple(self._placed(v, call) for v in found) if found else found
 
     def _placed(self, violation: Violation, call: Call) -> Violation:
