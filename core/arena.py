@@ -19,13 +19,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from onearena.core import realise, recording
-from onearena.core.answers import Answer, Blocked, Infeasible
+from onearena.core.answers import Answer, Blocked, Fits, Infeasible
 from onearena.core.arena_snapshot import take_snapshot
 from onearena.core.arena_state import ArenaOptions, ArenaState
+from onearena.core.arena_units import UnitRow, unit_rows, unit_states
 from onearena.core.device.interface import Device, EventId, StreamId, TransferId, Work
 from onearena.core.errors import MisuseError
+from onearena.core.fit_words import more_by_rung
 from onearena.core.geometry import ArenaGeometry
 from onearena.core.ledger import UseRecord
+from onearena.core.observer import ArenaObserver
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
 from onearena.core.store import Handout
@@ -64,8 +67,13 @@ class Arena:
 
     def fits(self, demand: Sequence[int]) -> Answer:
         """Whether some layout serves `demand`, and on which rung. Pure."""
-        self._state.enter("fits")
-        return realise.query(self._state, self._demand(demand))
+        state = self._state
+        state.enter("fits")
+        wanted = self._demand(demand)
+        answer = realise.query(state, wanted)
+        if isinstance(answer, Fits):
+            state.promised = (state.store.epoch, wanted)
+        return answer
 
     def allocate(
         self, demand: Sequence[int], *, writer: UseKind, stream: StreamId, caller: str = "other"
@@ -103,6 +111,7 @@ class Arena:
         for band, freed in state.by_band(vector[last].tolist(), units[last]):
             state.hold_back(band, freed)
         released = state.store.free(vector)
+        state.note_freed(released.ids.tolist(), released.units)
         state.undefined.difference_update(released.ids.tolist())
         state.counters["freed"] += len(released.ids)
         state.fence(released.retreats)
@@ -281,6 +290,28 @@ class Arena:
     def snapshot(self, *, units: bool = True) -> Snapshot:
         """Frozen statistics; O(bands + uses + fences), with `units` O(units) too."""
         return take_snapshot(self._state, units=units)
+
+    def fit_units(self) -> tuple[tuple[int, int, int], ...]:
+        """Per band: how many more of its units alone fit on rung none, compact, relayout or lower.
+
+        O(bands^2 * log(units)), tens of microseconds a band; for metrics, never for decisions.
+        """
+        words = self._state.store.words
+        return tuple(more_by_rung(words, band) for band in range(self._state.band_count))
+
+    def unit_states(self) -> tuple[bytes, ...]:
+        """Per band one byte a unit, as `BandSnapshot.states`: for maps. O(units)."""
+        return unit_states(self._state)
+
+    def unit_rows(self, band: int, first: int, count: int) -> tuple[UnitRow, ...]:
+        """Units `[first, first + count)` of `band`, as far as the band has them. O(count)."""
+        self._check_band(band)
+        return unit_rows(self._state, band, first, count)
+
+    def observe(self, observer: ArenaObserver | None) -> None:
+        """Let `observer` watch from now on; None ends it. Decisions do not depend on it."""
+        self._state.enter("observe")
+        self._state.observer = observer
 
     def _demand(self, demand: Sequence[int]) -> tuple[int, ...]:
         wanted = tuple(demand)

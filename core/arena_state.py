@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onearena.core.device.interface import Access, Device, Space, StreamId, Work
 from onearena.core.errors import DeviceError, MisuseError
 from onearena.core.geometry import ArenaGeometry
 from onearena.core.host_tier import HostTier
 from onearena.core.ledger import Ledger, Touch, Units, UseRecord
+from onearena.core.observer import ArenaObserver, first_band
 from onearena.core.rules import UseKind
 from onearena.core.store import Retreat, Store
 from onearena.core.uses import ByteSpan
@@ -85,6 +87,9 @@ class ArenaState:
         self.undefined: set[int] = set()
         self.dirty: dict[int, int] = {}  # id-table entries to write: key -> physical unit
         self.counters: Counter[str] = Counter()
+        self.observer: ArenaObserver | None = None
+        # The demand that was last said to fit, and the epoch: for a counter, never for decisions.
+        self.promised: tuple[int, tuple[int, ...]] | None = None
         self.stopped: DeviceError | None = None
         self._thread = threading.get_ident()
 
@@ -146,6 +151,8 @@ class ArenaState:
         for other, ticket in waits:
             self.device.wait(stream, self.ledger.note_wait(stream, other, ticket))
             self.counters[f"waits/{writer.name.lower()}"] += 1
+            if self.observer is not None:
+                self.observer.waited(writer, other, ticket)
         if waits and stream == self.schedule:
             self.released(self.ledger.settled_units())
 
@@ -168,6 +175,7 @@ class ArenaState:
         self.make_waits(stream, needs.waits, kind)
         use = self.ledger.open(kind, stream, reads, writes)
         self.enqueue(use, work)
+        self.counters[f"uses/{kind.name.lower()}"] += 1
         return use
 
     def enqueue(self, use: UseRecord, work: Work) -> None:
@@ -178,7 +186,20 @@ class ArenaState:
         except DeviceError as error:
             self.stopped = error
             raise
+        self.outstanding(use)
+
+    def outstanding(self, use: UseRecord) -> None:
+        """The use is on its stream, or its transfer has begun."""
         self.uses[use.serial] = use
+        if self.observer is not None:
+            band = first_band((*use.writes, *use.reads), self.band_count)
+            self.observer.launched(use.serial, use.kind, use.stream, use.ticket, band)
+
+    def ended(self, use: UseRecord) -> None:
+        """The host has seen the use end."""
+        del self.uses[use.serial]
+        if self.observer is not None:
+            self.observer.retired(use.serial)
 
     def run_own(
         self,
@@ -201,6 +222,7 @@ class ArenaState:
             if domain < self.band_count:
                 self.store.add_uses(domain, units, -1)
                 self.fence(self.store.retreats())
+                self.observe_reusable(domain, units)
             else:
                 assert domain < self.buffer_domain, f"buffer slots {units} are never freed"
                 self.host.reuse(domain - self.band_count, units)
@@ -216,11 +238,44 @@ class ArenaState:
         for band, units in touches:
             self.store.add_transfers(band, units, -1)
             self.fence(self.store.retreats())
+            self.observe_reusable(band, units)
             states = self.store.states(band, units)
             waiting = units[(states == PENDING) | (states == VACATED)]
             over, _ = self.ledger.watch(band, waiting)
             if len(over):
                 self.released(((band, over),))
+
+    def observe_planning(self) -> None:
+        """Tell the observer that a demand did not fit in place."""
+        if self.observer is not None:
+            self.observer.planning()
+
+    def observe_planned(self, rung: str) -> None:
+        """Tell the observer on which rung the plan is, or that there is none."""
+        if self.observer is not None:
+            self.observer.planned(rung.lower())
+
+    def note_freed(self, ids: Sequence[int], units: Units) -> None:
+        """Count logical frees, and tell the observer."""
+        for band, freed in self.by_band(ids, units):
+            self.counters[f"freed_units/{band}"] += len(freed)
+            self.observe_freed(band, freed)
+
+    def observe_freed(self, band: int, units: Units) -> None:
+        """Tell the observer which of these units, just freed or vacated, have to wait."""
+        if self.observer is not None:
+            waiting = self._waiting(band, units)
+            self.observer.freed(band, units[waiting], int(np.count_nonzero(~waiting)))
+
+    def observe_reusable(self, band: int, units: Units) -> None:
+        """Tell the observer which of these units wait no more."""
+        if self.observer is not None:
+            self.observer.reusable(band, units[~self._waiting(band, units)])
+
+    def _waiting(self, band: int, units: Units) -> NDArray[np.bool_]:
+        states = self.store.states(band, units)
+        waiting: NDArray[np.bool_] = (states == PENDING) | (states == VACATED)
+        return waiting
 
     def fence(self, retreats: Sequence[Retreat]) -> None:
         """Frontiers retreated: fence the bytes with unfinished uses."""

@@ -86,6 +86,30 @@ def more_units_words(words: Words, band: int, *, honour_fixed: bool = False) -> 
     return int(kernels.fit_more(words, band, honour_fixed))
 
 
+def more_by_rung(words: Words, band: int) -> tuple[int, int, int]:
+    """How many more units of ``band`` alone fit on rung none, compact and relayout, or a lower one.
+
+    Binary search on ``fits_words``: O(bands * log(units)) queries' work. Pure.
+    """
+    counts = np.zeros(int(words[A_BANDS]), _INT64)
+    found = [0, 0, 0]
+    most = more_units_words(words, band)
+    for rung in (2, 1, 0):
+        low, high = 0, most
+        counts[band] = high
+        if high and kernels.fit_query(words, counts) <= rung:
+            low = high
+        while low < high:
+            middle = (low + high + 1) // 2
+            counts[band] = middle
+            if kernels.fit_query(words, counts) <= rung:
+                low = middle
+            else:
+                high = middle - 1
+        found[rung] = most = low
+    return found[0], found[1], found[2]
+
+
 def largest_multiple_words(
     words: Words, demand: Demand | Counts, *, honour_fixed: bool = False
 ) -> int:

@@ -51,8 +51,12 @@ def allocate(state: ArenaState, demand: Demand, caller: str) -> Handout | Blocke
     handout = state.store.allocate(demand)
     rung = "none"
     if handout is None:
+        state.observe_planning()
         plan = plan_words(state.store.words, demand)
+        state.observe_planned(plan.rung.name if isinstance(plan, relayout.Plan) else "refused")
         if not isinstance(plan, relayout.Plan):
+            if state.promised == (state.store.epoch, demand):
+                state.counters["broken_promises"] += 1
             outcome = "blocked" if isinstance(plan, Blocked) else "infeasible"
             state.counters[f"demands/{caller}/none/{outcome}"] += 1
             if isinstance(plan, Infeasible):
@@ -65,6 +69,8 @@ def allocate(state: ArenaState, demand: Demand, caller: str) -> Handout | Blocke
         assert handout is not None, f"plan {plan} was executed and demand {demand} does not fit"
     state.overgrow(before)
     state.counters[f"demands/{caller}/{rung}/fits"] += 1
+    for band, count in enumerate(demand):
+        state.counters[f"allocated_units/{band}"] += count
     state.remember(handout.ids.tolist(), handout.units)
     zero(state, handout)
     return handout
@@ -187,6 +193,7 @@ def move_units(
     bands = np.full(len(sources), band, np.int64)
     store.move(bands, sources, targets)
     retreats = store.retreats()
+    state.observe_freed(band, sources)
     state.remember(ids.tolist(), targets)
     state.overgrow(before)
     state.fence(retreats)

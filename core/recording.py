@@ -228,7 +228,7 @@ def launch(state: ArenaState, use: Use, work: Work) -> int:
         except DeviceError as error:
             state.stopped = error
             raise
-        state.uses[use.serial] = record_
+        state.outstanding(record_)
     else:
         state.enqueue(record_, work)
     assert record_.event is not None, record_
@@ -293,7 +293,7 @@ def retire(state: ArenaState, use: Use, *, failed: bool) -> None:
 
 def _end(state: ArenaState, found: UseRecord) -> None:
     assert found.event is not None, found
-    del state.uses[found.serial]
+    state.ended(found)
     state.own_uses.pop(found.serial, None)
     released = state.ledger.retire(found)
     state.device.release(found.event)
@@ -345,7 +345,7 @@ def end_transfer(state: ArenaState, use: Use, outcome: str) -> None:
 
 
 def _finish_transfer(state: ArenaState, found: UseRecord, *, failed: bool) -> None:
-    del state.uses[found.serial]
+    state.ended(found)
     state.peers.pop(found.serial)
     ids = state.received.pop(found.serial)
     if failed:
