@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from onearena.stress.campaign import Campaign, Plan
-from onearena.stress.reach import planned
+from onearena.stress.reach import count_of, planned, table_cells
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK_SEEDS = 500
@@ -174,7 +174,9 @@ def _evidence(
         "models": dict(sorted(models.items())),
     }
     not_reached = [
-        f"{name}: {reach[name]} of {least}" for name in planned("arena") if reach[name] < least
+        f"{name}: {count_of(reach, name)} of {least}"
+        for name in (*planned("arena"), *table_cells())
+        if count_of(reach, name) < least
     ]
     not_reached += [
         f"{name}: {value} of {floor}"

@@ -4,6 +4,8 @@ this.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from onearena.stress.workload import STEP_KINDS
 
 _TOY_LACKS = ("move", "compact", "pin", "unpin")
@@ -22,7 +24,6 @@ _EVENTS = (
     "retract.in_flight",
     "share.prefix",
     "draft.rejected",
-    "retire.window",
     "side_stream",
     "settled",
     "free.under_transfer",
@@ -48,14 +49,76 @@ _ARENA = (
     "moved.opportunistic",
     "pinned",
     "misuse.refused.move_fixed",
-    "retire.chunk",
+    "state.hole",
+    "state.pending",
+    "state.vacated",
+    "state.transfer",
+    "state.pinned",
+    "state.quarantined",
+    "rung.none",
 )
+_TWO_BANDS = ("trimmed", "state.fenced", "rung.compact")
+_WRITERS = ("forward", "load", "move", "fork", "zeroing", "receive")
+_READERS = ("forward", "move", "fork", "backup", "send")
+_USES = ("forward", "backup", "load", "move", "fork", "zeroing", "send", "receive")
+_READ_ONLY = ("backup", "send")
 
 
-def planned(system: str) -> tuple[str, ...]:
-    """Names of all situations planned for a system."""
+def planned(system: str, models: Sequence[str] = ("any",)) -> tuple[str, ...]:
+    """Names of the situations that a campaign over these models can reach."""
+    bands, lifetimes = _shape(system, models)
     steps = ["step." + kind for kind in STEP_KINDS if kind != "device"]
+    if bands < 2:
+        steps.remove("step.trim")
+    names = [*_ANSWERS, *_EVENTS]
+    names += [f"retire.{kind}" for kind in ("window", "chunk") if kind in lifetimes]
     if system != "arena":
         steps = [name for name in steps if name.removeprefix("step.") not in _TOY_LACKS]
-        return (*steps, *_ANSWERS, *_EVENTS)
-    return (*steps, *_ANSWERS, *_EVENTS, *_ARENA)
+        return (*steps, *names)
+    names += _ARENA
+    if bands > 1:
+        names += _TWO_BANDS
+    if bands > 2:
+        names.append("rung.relayout")
+    return (*steps, *names)
+
+
+def _shape(system: str, models: Sequence[str]) -> tuple[int, frozenset[str]]:
+    """The most bands of any model, and all lifetimes."""
+    if system != "arena":
+        return 3, frozenset(("context", "window", "request"))
+    if tuple(models) == ("any",):
+        return 3, frozenset(("context", "window", "chunk", "request"))
+    from onearena.core.models import known_declaration
+
+    found = [known_declaration(model) for model in models]
+    kinds = [
+        {lifetime.kind.value for lifetime in declaration.lifetimes}
+        for declaration in found
+        if declaration is not None
+    ]
+    most = max((len(declaration.lifetimes) for declaration in found if declaration), default=1)
+    return most, frozenset().union(*kinds)
+
+
+def table_cells() -> tuple[str, ...]:
+    """Every cell of rule 6 that a schedule can put to the test, named as `TableReach` names it.
+
+    Left out: what reads only is never read after; a backup writes host units, which only loads and
+    backups used before; a load reads host units, which only backups wrote. Cells of one stream
+    count with those of two.
+    """
+    cells = [f"cell.writer.{row}.{column}" for row in _WRITERS for column in _USES]
+    cells += ["cell.writer.backup.load", "cell.writer.backup.backup", "cell.reader.load.backup"]
+    cells += [
+        f"cell.reader.{row}.{column}"
+        for row in _READERS
+        for column in _USES
+        if column not in _READ_ONLY
+    ]
+    return tuple(cells)
+
+
+def count_of(reach: Mapping[str, int], name: str) -> int:
+    """How often a planned name was reached; a cell counts on one stream and on two."""
+    return reach.get(name, 0) + reach.get(name + ".stream", 0)

@@ -159,7 +159,7 @@ def run_plan(
         if not as_json:
             click.echo(failure_text(result, path=path, arrivals=arrivals))
 
-    names = planned(plan.system)
+    names = planned(plan.system, plan.models)
     if alone:
         import time
 

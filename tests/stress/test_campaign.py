@@ -15,7 +15,7 @@ from onearena.stress.campaign import (
     Summary,
     arrivals_window,
 )
-from onearena.stress.reach import planned
+from onearena.stress.reach import count_of, planned, table_cells
 from onearena.stress.run import RunResult
 
 
@@ -148,3 +148,19 @@ def test_windows_of_a_trace_are_bounded_and_differ() -> None:
 def test_the_plan_for_a_toy_asks_for_no_moves() -> None:
     assert "step.move" in planned("arena")
     assert "step.move" not in planned("toy")
+
+
+def test_the_plan_follows_the_models() -> None:
+    any_model = planned("arena")
+    assert {"retire.window", "retire.chunk", "rung.relayout", "step.trim"} <= set(any_model)
+    one_band = planned("arena", ("deepseek-v3.2",))
+    assert not {"retire.window", "rung.compact", "step.trim"} & set(one_band)
+    assert "retire.chunk" in planned("arena", ("llama-4-scout",))
+    assert "rung.relayout" not in planned("arena", ("llama-4-scout",))
+
+
+def test_cells_count_on_one_stream_and_on_two() -> None:
+    assert "cell.writer.move.forward" in table_cells()
+    reach = {"cell.writer.move.forward": 2, "cell.writer.move.forward.stream": 5}
+    assert count_of(reach, "cell.writer.move.forward") == 7
+    assert len(set(table_cells())) == len(table_cells())
