@@ -93,11 +93,11 @@ def _shape(system: str, models: Sequence[str]) -> tuple[int, frozenset[str]]:
 
     found = [known_declaration(model) for model in models]
     kinds = [
-        {lifetime.kind.value for lifetime in declaration.lifetimes}
+        {lifetime.kind.value for lifetime in declaration.lifetimes()}
         for declaration in found
         if declaration is not None
     ]
-    most = max((len(declaration.lifetimes) for declaration in found if declaration), default=1)
+    most = max((len(declaration.lifetimes()) for declaration in found if declaration), default=1)
     return most, frozenset().union(*kinds)
 
 
