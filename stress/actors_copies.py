@@ -180,6 +180,8 @@ class Copies:
         demand = [len(ids) for ids in copy.sequence.ids]
         stream = world.h2d_streams[choices.pick("load.stream", 2)]
         granted = world.allocate(demand, UseKind.LOAD, stream, "load-back")
+        if granted is None and self.requests.make_room(demand):
+            granted = world.allocate(demand, UseKind.LOAD, stream, "load-back")
         if granted is None:
             self.requests.pressure()
             return

@@ -63,6 +63,9 @@ class Forwards:
         if not any(total):
             return True
         granted = self.world.allocate(total, UseKind.FORWARD, stream, "decode")
+        batch = [request for request, _ in parts]
+        if granted is None and self.requests.make_room(total, keep=batch):
+            granted = self.world.allocate(total, UseKind.FORWARD, stream, "decode")
         if granted is None:
             return False
         queues = [list(ids) for ids in granted]

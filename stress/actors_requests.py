@@ -65,6 +65,8 @@ class Requests:
         demand = self.demand([(request, tokens)])
         if any(demand):
             granted = world.allocate(demand, UseKind.FORWARD, stream, "admission")
+            if granted is None and self.make_room(demand):
+                granted = world.allocate(demand, UseKind.FORWARD, stream, "admission")
             if granted is None:
                 world.free(request.all_ids())
                 self.waiting.append(wanted)
@@ -212,6 +214,30 @@ class Requests:
             self.retract()
         elif action == 2 and world.options.weights["compact"]:
             world.sut.compact(budget_units=1 + world.choices.pick("pressure.compact", 4))
+
+    def make_room(self, demand: Sequence[int], keep: Sequence[Request] = ()) -> bool:
+        """Often: evict and retract until as many bytes were freed as are asked for; then ask again.
+
+        What is freed is mostly still in use, so the next owner of the bytes meets all old users.
+        """
+        world = self.world
+        if not world.choices.chance("pressure.make_room", world.options.make_room_per_mille):
+            return False
+        needed = sum(
+            more * facts.unit_bytes for more, facts in zip(demand, world.bands, strict=True)
+        )
+        before = world.held_bytes
+        while world.held_bytes > before - needed:
+            others = [request for request in self.active if request not in keep]
+            if self.cache and (not others or world.choices.pick("pressure.victim", 2)):
+                self.evict()
+            elif others:
+                request = others[world.choices.pick("pressure.retract", len(others))]
+                world.note("retract.in_flight" if request.in_flight else "retract.quiet")
+                self.release(request)
+            else:
+                break
+        return world.held_bytes < before
 
     # -- windows and chunks
     def skip_retired(self, request: Request, length: int) -> None:

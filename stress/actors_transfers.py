@@ -85,6 +85,8 @@ class Transfers:
         self.requests.skip_retired(request, tokens)
         demand = self.requests.demand_for(request, tokens)
         granted = world.allocate(demand, UseKind.RECEIVE, world.schedule, "pd-prealloc")
+        if granted is None and self.requests.make_room(demand):
+            granted = world.allocate(demand, UseKind.RECEIVE, world.schedule, "pd-prealloc")
         if granted is None:
             self.requests.pressure()
             return

@@ -68,7 +68,7 @@ def build(model: str, choices: Choices) -> Built:
     bands = len(sub_pools)
     options = ArenaOptions(
         zero_bands=tuple(b for b in range(bands) if choices.chance("arena.zero", 300)),
-        host_units=tuple(choices.between("arena.host", 2, 24) for _ in range(bands)),
+        host_units=tuple(choices.between("arena.host", 4, 40) for _ in range(bands)),
         buffer_slots=choices.between("arena.buffer_slots", 2, 16),
         move_stream=("schedule", "moves", "moves")[choices.pick("arena.move_stream", 3)],
         zero_stream=("schedule", "zeroing", "zeroing")[choices.pick("arena.zero_stream", 3)],

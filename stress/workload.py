@@ -79,6 +79,7 @@ class Options:
     eager_per_mille: int
     blind_per_mille: int
     survey_every_steps: int
+    make_room_per_mille: int
     pieces: int
     passes: int
     reads_max: int
@@ -124,6 +125,7 @@ def draw_options(
         copy_failure_per_mille=(0, 50, 300)[choices.pick("swarm.copy_failure", 3)],
         eager_per_mille=(0, 500, 1000)[choices.pick("swarm.eager", 3)],
         blind_per_mille=(0, 300, 1000)[choices.pick("swarm.blind", 3)],
+        make_room_per_mille=(0, 500, 1000)[choices.pick("swarm.make_room", 3)],
         # What shows in a snapshot only, shows for a moment only: some runs look after each step.
         survey_every_steps=(1, 4, 4, 16, 16, 64, 64, 64, 64, 64)[choices.pick("swarm.survey", 10)],
         pieces=choices.between("swarm.pieces", 1, 3),
