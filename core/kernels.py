@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
 from onearena.core.geometry import chain_geometry
@@ -2406,3 +2406,395 @@ def _meets_outside(words, band, counts, flat, offsets, demand, start, end):
         else:
             high = middle
     return low < top and start_address(words, head, flat[low]) < end
+
+
+# --- threads device ----------------------------------------------------------------------------
+#
+# One long call of `thread_stream` is one stream: it takes commands from a ring, runs programs over
+# real memory, sets event flags, waits for those of others. Flags and gates are int64 words that
+# writers store with release and readers load with acquire, so what was written before a flag is
+# seen by whoever saw the flag. Whoever finds nothing to do sleeps in the kernel on the word it
+# waits for (Linux futex), at most `NAP_NS` at a time, so that no lost wake-up lasts.
+
+THREAD_WORDS = 16
+"""Words of one row of a program; row 0 is its head."""
+
+# Columns of a head.
+H_END, H_SPOILS, H_GATE, H_STOP, H_DONE, H_SLOT, H_WRONG, H_SUM, H_FIRST, H_LAST = range(10)
+# Columns of any other row. Copies: C_ENTRY and C_SUM are the source's and the target's space.
+C_CODE, C_ENTRY, C_START, C_END, C_PLACE, C_BASE, C_STEP, C_PAUSE = range(8)
+C_FROM, C_UNTIL, C_AT, C_RESULT, C_WHERE, C_FOUND, C_WANT, C_EFFECT = range(8, 16)
+# Codes of rows.
+R_READ, R_FILL, R_COPY, R_COMPARE, R_TABLE_WRITE, R_TABLE_READ, R_BUFFER_WRITE = range(1, 8)
+R_GATE, R_SPIN, R_SLEEP = range(8, 11)
+# Results of rows.
+ROW_DONE, ROW_WRONG, ROW_WILD = 1, 2, 3
+# Columns of a stream's state; of what all streams share (each on a cache line of its own).
+Q_TAKEN, Q_PUT, Q_AWAITED = 0, 8, 16
+S_SEQUENCE, S_STOP, S_WRONG, S_PREFIX, S_FUTEX, S_WAIT_NS, S_GATE_NS = 0, 8, 16, 24, 25, 26, 27
+# Commands.
+DO_PROGRAM, DO_RECORD, DO_WAIT, DO_BODY, DO_END = range(1, 6)
+# Why `thread_stream` returns.
+STREAM_ENDED, STREAM_BODY, STREAM_STUCK = 0, 1, 2
+
+NAP_NS = 2_000_000
+SPINS = 60
+CHECK_WORDS = 512
+
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
+_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+_syscall = types.ExternalFunction(
+    "syscall",
+    types.int64(
+        types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64
+    ),
+)
+
+
+def _pointer(builder, address, bits=64):
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@intrinsic
+def load_acquire(_typing_context, _address):
+    """The int64 at an address; what its writer did before storing it is visible afterwards."""
+
+    def generate(_context, builder, _signature, args):
+        return builder.load_atomic(_pointer(builder, args[0]), "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_release(_typing_context, _address, _value):
+    """Store an int64 at an address, after everything done before."""
+
+    def generate(context, builder, _signature, args):
+        builder.store_atomic(args[1], _pointer(builder, args[0]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def fetch_add(_typing_context, _address, _value):
+    """Add to the int64 at an address; answers what it was. Sequentially consistent."""
+
+    def generate(_context, builder, _signature, args):
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _words_at(_typing_context, _address):
+    def generate(_context, builder, _signature, args):
+        return _pointer(builder, args[0])
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
+@intrinsic
+def copy_bytes(_typing_context, _target, _source, _nbytes):
+    """`llvm.memcpy` between two addresses: the C library's memcpy, called from compiled code."""
+
+    def generate(context, builder, _signature, args):
+        byte = ir.IntType(8).as_pointer()
+        copy = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, ir.IntType(64)])
+        off = ir.Constant(ir.IntType(1), 0)
+        target, source = _pointer(builder, args[0], 8), _pointer(builder, args[1], 8)
+        builder.call(copy, [target, source, args[2], off])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def _stack_words(_typing_context):
+    """Address of two int64 on this call's stack."""
+
+    def generate(_context, builder, _signature, _args):
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(ir.IntType(64), 2))
+        return builder.ptrtoint(place, ir.IntType(64))
+
+    return types.int64(), generate
+
+
+@_kernel
+def now_ns():
+    """The monotonic clock in nanoseconds."""
+    place = _stack_words()
+    _clock_gettime(1, place)
+    return load_acquire(place) * 1_000_000_000 + load_acquire(place + 8)
+
+
+@_kernel
+def _nap(address, seen, futex):
+    """Sleep until somebody wakes `address`, unless it no longer holds `seen`; at most NAP_NS."""
+    if futex < 0:
+        _usleep(50)
+        return
+    place = _stack_words()
+    store_release(place, 0)
+    store_release(place + 8, NAP_NS)
+    # FUTEX_WAIT_PRIVATE looks at the low half of the word.
+    _syscall(futex, address, 128, seen & 0xFFFFFFFF, place, 0, 0)
+
+
+@_kernel
+def thread_signal(address, value, futex):
+    """Store a word with release and wake whoever sleeps on it."""
+    store_release(address, value)
+    if futex >= 0:
+        _syscall(futex, address, 129, 1 << 30, 0, 0, 0)
+
+
+@_kernel
+def thread_wait(address, value, stop, futex, timeout_ns):
+    """Wait until the word at `address` is at least `value`: 1; 0 after `timeout_ns`, -1 once the
+    word at `stop` is not 0.
+    """
+    for _ in range(SPINS):
+        if load_acquire(address) >= value:
+            return 1
+    began = now_ns()
+    while True:
+        seen = load_acquire(address)
+        if seen >= value:
+            return 1
+        if load_acquire(stop) != 0:
+            return -1
+        if now_ns() - began > timeout_ns:
+            return 0
+        _nap(address, seen, futex)
+
+
+@_kernel
+def _spin_ns(duration):
+    began = now_ns()
+    while now_ns() - began < duration:
+        pass
+
+
+@_kernel
+def _check_run(memory, low, high, place, base, step):
+    """First word of [low, high) that does not hold the pattern, or -1.
+
+    Word k of a unit written with one stamp holds base + k * step. Sums of 4 KiB are compared with
+    their closed form; only a block whose sum is off is looked at word by word.
+    """
+    while low < high:
+        count = min(CHECK_WORDS, high - low)
+        total = 0
+        for k in range(count):
+            total += memory[low + k]
+        wanted = base * count + step * ((count * (2 * place + count - 1)) // 2)
+        if total != wanted:
+            for k in range(count):
+                if memory[low + k] != base + step * (place + k):
+                    return low + k
+            return low
+        low += count
+        place += count
+    return -1
+
+
+@_kernel
+def _check_row(rows, row, memory, low, high, place):
+    """Check words [low, high) of a read: the parts that this program has filled itself hold its
+    own pattern, the others that of the row.
+    """
+    at = low
+    while at < high:
+        end = high
+        base, step, shift = rows[row, C_BASE], rows[row, C_STEP], place + (at - low)
+        for k in range(row - 1, 0, -1):  # the latest fill wins
+            if rows[k, C_CODE] != R_FILL or rows[k, C_RESULT] != ROW_DONE:
+                continue
+            first = rows[k, C_AT]
+            last = first + (rows[k, C_END] - rows[k, C_START]) // 8
+            if first <= at < last:
+                end = min(end, last)
+                base, step = rows[k, C_BASE], rows[k, C_STEP]
+                shift = rows[k, C_PLACE] + at - first
+                break
+            if at < first < end:
+                end = first
+        wrong = _check_run(memory, at, end, shift, base, step)
+        if wrong >= 0:
+            rows[row, C_WHERE] = wrong
+            rows[row, C_FOUND] = memory[wrong]
+            rows[row, C_WANT] = base + step * (shift + wrong - at)
+            return False
+        at = end
+    return True
+
+
+@_kernel
+def _space_address(space, byte, nbytes, arena, host, prefix):
+    """Address of `nbytes` bytes at `byte` of the arena (0) or the host tier (1); 0 if outside."""
+    at = byte + prefix if space == 0 else byte
+    size = arena.size * 8 if space == 0 else host.size * 8
+    if at < 0 or nbytes < 0 or at + nbytes > size:
+        return 0
+    return (arena.ctypes.data if space == 0 else host.ctypes.data) + at
+
+
+@_kernel
+def _run_row(rows, row, shared, arena, host, table, buffers):
+    """One access of a program; answers its result."""
+    code = rows[row, C_CODE]
+    prefix = shared[S_PREFIX]
+    if code == R_READ or code == R_FILL:
+        start, end = rows[row, C_START], rows[row, C_END]
+        if rows[row, C_ENTRY] >= 0:
+            base = buffers[rows[0, H_SLOT] + rows[row, C_ENTRY]]
+            start, end = start + base, end + base
+        low, high = (start + prefix) // 8, (end + prefix) // 8
+        if start + prefix < 0 or high > arena.size or low > high:
+            rows[row, C_AT] = start // 8
+            return ROW_WILD
+        rows[row, C_AT] = low
+        place = rows[row, C_PLACE]
+        if code == R_FILL:
+            base, step = rows[row, C_BASE], rows[row, C_STEP]
+            middle = (low + high) // 2
+            for k in range(low, middle):
+                arena[k] = base + step * (place + k - low)
+            if rows[row, C_PAUSE] > 0:
+                _spin_ns(rows[row, C_PAUSE])
+            for k in range(middle, high):
+                arena[k] = base + step * (place + k - low)
+            return ROW_DONE
+        middle = (low + high) // 2
+        good = _check_row(rows, row, arena, low, middle, place)
+        if rows[row, C_PAUSE] > 0:
+            _spin_ns(rows[row, C_PAUSE])
+        good = good and _check_row(rows, row, arena, middle, high, place + middle - low)
+        return ROW_DONE if good else ROW_WRONG
+    if code == R_COPY or code == R_COMPARE:
+        nbytes = rows[row, C_END]
+        source = _space_address(rows[row, C_ENTRY], rows[row, C_START], nbytes, arena, host, prefix)
+        target = _space_address(rows[row, C_STEP], rows[row, C_PLACE], nbytes, arena, host, prefix)
+        if source == 0 or target == 0:
+            return ROW_WILD
+        if code == R_COPY:
+            half = nbytes // 16 * 8
+            copy_bytes(target, source, half)
+            if rows[row, C_PAUSE] > 0:
+                _spin_ns(rows[row, C_PAUSE])
+            copy_bytes(target + half, source + half, nbytes - half)
+            return ROW_DONE
+        ours = carray(_words_at(source), nbytes // 8)
+        theirs = carray(_words_at(target), nbytes // 8)
+        different = 0
+        for k in range(ours.size):
+            different |= ours[k] ^ theirs[k]
+        if different == 0:
+            return ROW_DONE
+        for k in range(ours.size):
+            if ours[k] != theirs[k]:
+                rows[row, C_WHERE], rows[row, C_WANT], rows[row, C_FOUND] = k, ours[k], theirs[k]
+                break
+        return ROW_WRONG
+    if code == R_TABLE_WRITE:
+        table[rows[row, C_START]] = rows[row, C_END]
+    elif code == R_TABLE_READ:
+        rows[row, C_AT] = rows[row, C_BASE] + table[rows[row, C_START]] * rows[row, C_STEP]
+    elif code == R_BUFFER_WRITE:
+        buffers[rows[row, C_START]] = rows[rows[row, C_END], C_AT]
+    return ROW_DONE
+
+
+@_kernel
+def _run_rows(rows, first, last, stop, shared, arena, host, table, buffers):
+    """Rows [first, last) in order; answers whether it was not stopped."""
+    head = rows.ctypes.data
+    futex = shared[S_FUTEX]
+    counter = shared.ctypes.data
+    for row in range(first, last):
+        if stop and load_acquire(head + 8 * H_STOP) != 0:
+            return False
+        code = rows[row, C_CODE]
+        if code == R_GATE:
+            thread_wait(
+                head + 8 * H_GATE, rows[row, C_START], head + 8 * H_STOP, futex, shared[S_GATE_NS]
+            )
+            continue
+        if code == R_SPIN:
+            _spin_ns(rows[row, C_START])
+            continue
+        if code == R_SLEEP:
+            _usleep(rows[row, C_START])
+            continue
+        rows[row, C_FROM] = fetch_add(counter, 1)
+        result = _run_row(rows, row, shared, arena, host, table, buffers)
+        rows[row, C_UNTIL] = fetch_add(counter, 1)
+        rows[row, C_RESULT] = result
+        if result != ROW_DONE:
+            rows[0, H_WRONG] += 1
+            fetch_add(counter + 8 * S_WRONG, 1)
+    return True
+
+
+@_kernel
+def _run_program(address, count, shared, arena, host, table, buffers):
+    """A whole program; its head says when it is done."""
+    rows = carray(_words_at(address), (count, THREAD_WORDS))
+    counter = shared.ctypes.data
+    rows[0, H_FIRST] = fetch_add(counter, 1)
+    end = rows[0, H_END]
+    whole = _run_rows(rows, 1, end, True, shared, arena, host, table, buffers)
+    if not whole or rows[0, H_SPOILS] != 0:
+        _run_rows(rows, end, count, False, shared, arena, host, table, buffers)
+    rows[0, H_LAST] = fetch_add(counter, 1)
+    thread_signal(address + 8 * H_DONE, 1, shared[S_FUTEX])
+
+
+@_kernel
+def thread_stream(state, ring, shared, flags, arena, host, table, buffers):
+    """Run one stream until its ring says so, a host callable is due, or an event does not come.
+
+    `ring[k]`: command, argument, count. The caller runs the callable at `state[Q_TAKEN]`, counts
+    it as taken, and calls again.
+    """
+    here = state.ctypes.data
+    stop = shared.ctypes.data + 8 * S_STOP
+    futex = shared[S_FUTEX]
+    forever = 1 << 62
+    while True:
+        taken = state[Q_TAKEN]
+        if thread_wait(here + 8 * Q_PUT, taken + 1, stop, futex, forever) < 0:
+            return STREAM_ENDED
+        k = taken % ring.shape[0]
+        command, argument = ring[k, 0], ring[k, 1]
+        if command == DO_PROGRAM:
+            _run_program(argument, ring[k, 2], shared, arena, host, table, buffers)
+        elif command == DO_RECORD:
+            at = flags.ctypes.data + 8 * (argument % flags.size)
+            thread_signal(at, argument + 1, futex)
+        elif command == DO_WAIT:
+            state[Q_AWAITED] = argument + 1
+            at = flags.ctypes.data + 8 * (argument % flags.size)
+            seen = thread_wait(at, argument + 1, stop, futex, shared[S_WAIT_NS])
+            if seen < 0:
+                return STREAM_ENDED
+            if seen == 0:
+                return STREAM_STUCK
+            state[Q_AWAITED] = 0
+        elif command == DO_BODY:
+            return STREAM_BODY
+        else:
+            return STREAM_ENDED
+        store_release(here + 8 * Q_TAKEN, taken + 1)
+
+
+@_kernel
+def copy_pages(target, targets, source, sources, nbytes):
+    """Copy `nbytes` bytes from byte `sources[k]` of `source` to `targets[k]` of `target`, for all
+    k; uint8 arrays. The caller has checked that no page is both read and written.
+    """
+    into, out_of = target.ctypes.data, source.ctypes.data
+    for k in range(sources.size):
+        copy_bytes(into + targets[k], out_of + sources[k], nbytes)
