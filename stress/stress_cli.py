@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,7 +179,8 @@ def run_plan(
 
     def on_result(summary: Summary, result: RunResult | None) -> None:
         if result is not None and result.verdict != "pass":
-            failed(result)
+            with progress.paused():
+                failed(result)
         progress.show(summary)
 
     try:
@@ -239,6 +242,15 @@ class _Progress:
             f">90% full {summary.crowded_share:.0%}, 3+ forwards {summary.busy_share:.0%}, "
             f"failures {len(summary.failures)}"
         )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No line while something else is printed."""
+        if self._status is not None:
+            self._status.stop()
+        yield
+        if self._status is not None:
+            self._status.start()
 
     def close(self) -> None:
         """Take the line away."""
