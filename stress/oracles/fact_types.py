@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -138,16 +139,16 @@ class CallFacts:
     """
 
     call: Call
-    ops: list[Op] = field(default_factory=list)
-    waits: list[WaitSeen] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    observed: list[int] = field(default_factory=list)
-    begun: list[TransferBegin] = field(default_factory=list)
+    ops: Sequence[Op] = ()
+    waits: Sequence[WaitSeen] = ()
+    events: Sequence[int] = ()
+    observed: Sequence[int] = ()
+    begun: Sequence[TransferBegin] = ()
     use: UseFact | None = None
     refused: bool = False
-    freed: list[IdFact] = field(default_factory=list)
-    granted: list[IdFact] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    freed: Sequence[IdFact] = ()
+    granted: Sequence[IdFact] = ()
+    changes: Sequence[Change] = ()
 
 
 @dataclass(slots=True)
@@ -159,6 +160,11 @@ class Pending:
     events: list[int] = field(default_factory=list)
     observed: list[int] = field(default_factory=list)
     begun: list[TransferBegin] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the device did nothing since the last call, which is the usual case."""
+        return not (self.events or self.ops or self.waits or self.observed or self.begun)
 
 
 class Relocation(NamedTuple):

@@ -113,10 +113,11 @@ class Facts(Progress):
         return None
 
     def _call(self, call: Call) -> CallFacts:
-        pending, self.since = self.since, Pending()
-        facts = CallFacts(
-            call, pending.ops, pending.waits, pending.events, pending.observed, pending.begun
-        )
+        facts = CallFacts(call)
+        if not self.since.is_empty:
+            since, self.since = self.since, Pending()
+            facts.ops, facts.waits, facts.events = since.ops, since.waits, since.events
+            facts.observed, facts.begun = since.observed, since.begun
         self.relocations.clear()
         self.latest_call = call.serial
         facts.refused = call.error is not None or isinstance(call.answer, Blocked | Infeasible)
@@ -201,21 +202,24 @@ class Facts(Progress):
 
     # -- calls -----------------------------------------------------------------------------------
     def _grant(self, facts: CallFacts, grant: Grant) -> None:
+        granted = []
         for band, ids in enumerate(grant.ids):
             for name in ids:
                 fact = IdFact(name, band, facts.call.serial)
-                facts.granted.append(fact)
+                granted.append(fact)
                 # A repeated id is the mapping oracle's to report; the first life stays as it was.
                 if name not in self.ever:
                     self.ever.add(name)
                     self.ids[name] = fact
                     self.live[band] += 1
+        facts.granted = granted
 
     def _allocate(self, facts: CallFacts) -> None:
         if isinstance(facts.call.answer, Grant):
             self._grant(facts, facts.call.answer)
 
     def _free_ids(self, facts: CallFacts, ids: Sequence[int]) -> None:
+        freed = []
         for name in ids:
             fact = self.ids.get(name)
             if fact is None:
@@ -225,8 +229,9 @@ class Facts(Progress):
                 del self.ids[name]
                 self.live[fact.band] -= 1
                 self.pinned.pop(name, None)
-                facts.freed.append(fact)
+                freed.append(fact)
                 self._leave(fact, "pending", facts.call.serial)
+        facts.freed = freed
 
     def _leave(self, fact: IdFact, state: str, call: int) -> None:
         """`fact` no longer holds its unit (freed, or moved away)."""
@@ -482,18 +487,8 @@ class Facts(Progress):
 
     def quarantined(self) -> list[tuple[int, int]]:
         """(band, unit) under a transfer whose end cannot be confirmed, in order."""
-        return self._transfer_units(lost=True)
-
-    def fixed(self) -> list[tuple[int, int]]:
-        """(band, unit) of every unit under a transfer, quarantined ones included, in order."""
-        return self._transfer_units(lost=False)
-
-    def _transfer_units(self, *, lost: bool) -> list[tuple[int, int]]:
-        found: set[tuple[int, int]] = set()
-        for fact in self.transfers.values():
-            if fact.outcome == "lost" or not lost:
-                found.update(fact.units)
-        return sorted(found)
+        lost = [fact.units for fact in self.transfers.values() if fact.outcome == "lost"]
+        return sorted({place for units in lost for place in units})
 
 
 def _reaches(clock: Sequence[int], op: Op) -> bool:

@@ -21,6 +21,7 @@ record (rule 8).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from onearena.core.device.interface import Access
@@ -409,7 +410,7 @@ def _violation(
     return Violation("legality", rule, message, unit=unit, events=events)
 
 
-def _op_of(use: UseFact, ops: list[Op]) -> Op | None:
+def _op_of(use: UseFact, ops: Sequence[Op]) -> Op | None:
     return next((op for op in ops if op.op == use.op), None)
 
 
