@@ -1,0 +1,315 @@
+"""What the exporter answers: bounded, versioned reads of what was published, and nothing else.
+
+A look at units is asked of the control thread and waited for a bounded time; everything else is
+answered from data at hand. `docs/metrics.md` describes every endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
+
+from onearena.core.arena_units import UnitRow
+from onearena.core.snapshot import Snapshot
+from onearena.metrics.collector import ArenaCollector
+from onearena.metrics.pixels import WIDTH_MAX, pixels
+from onearena.metrics.source import Published, Question, SnapshotSource, unit_rows_of
+
+API_VERSION: Final = 1
+SNAPSHOT_BYTES_MAX: Final = 1 << 16
+UNITS_MAX: Final = 1000
+STALE_S: Final = 15.0
+ANSWER_WITHIN_S: Final = 2.0
+LOOK_EVERY_S: Final = 0.01
+FAILURE_BYTES_MAX: Final = 1 << 18
+
+JSON: Final = "application/json; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What goes back: a status, a type, a body, and the endpoint it is counted under."""
+
+    status: int
+    body: bytes
+    kind: str = TEXT
+    endpoint: str = "other"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
+    """A request that gets another answer than it asked for."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+Query = Mapping[str, str]
+
+
+class Endpoints:
+    """Answers requests from one registry's collector. Exporter's thread only."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        collector: ArenaCollector,
+        *,
+        stale_s: float = STALE_S,
+        answer_within_s: float = ANSWER_WITHIN_S,
+    ) -> None:
+        self._registry = registry
+        self._collector = collector
+        self._stale_s = stale_s
+        self._answer_within_s = answer_within_s
+        self._routes: Mapping[str, Callable[[Query], Awaitable[Response]]] = {
+            "/snapshot": self._snapshot,
+            "/map": self._map,
+            "/units": self._units,
+            "/campaign": self._campaign,
+        }
+
+    async def answer(self, target: str, headers: Mapping[str, str]) -> Response:
+        """The response to GET `target`; never raises for what a client sent."""
+        parts = urlsplit(target)
+        path = parts.path
+        endpoint = next(
+            (name for name in KNOWN if path == name or path.startswith(f"{name}/")), "other"
+        )
+        try:
+            response = await self._route(path, _query(parts.query), headers)
+        except Refusal as refusal:
+            body = _json({"version": API_VERSION, "error": refusal.message})
+            return Response(refusal.status, body, JSON, endpoint)
+        return Response(response.status, response.body, response.kind, endpoint, response.headers)
+
+    async def _route(self, path: str, query: Query, headers: Mapping[str, str]) -> Response:
+        if query.get("version", str(API_VERSION)) != str(API_VERSION):
+            raise Refusal(400, f"version: this exporter speaks version {API_VERSION} only")
+        if path == "/metrics":
+            return self._metrics(headers)
+        if path == "/healthz":
+            return self._health()
+        if path.startswith("/failures/"):
+            return self._failure(path.removeprefix("/failures/"))
+        route = self._routes.get(path)
+        if route is None:
+            raise Refusal(404, f"there is no such page; there are {', '.join(KNOWN)}")
+        return await route(query)
+
+    def _metrics(self, headers: Mapping[str, str]) -> Response:
+        encoder, kind = choose_encoder(headers.get("accept", ""))
+        return Response(200, encoder(self._registry), kind)
+
+    def _health(self) -> Response:
+        stale = [
+            f"arena {source.name}: no snapshot for {source.age_s:.0f} s"
+            for source in self._collector.sources
+            if source.age_s > self._stale_s
+        ]
+        harness = self._collector.harness
+        if harness is not None and not self._collector.sources:
+            latest = harness.latest
+            age = float("inf") if latest is None else time.time() - latest.taken_s
+            if age > self._stale_s:
+                stale.append(f"campaign: no word for {age:.0f} s")
+        if stale:
+            return Response(503, ("stale\n" + "\n".join(stale) + "\n").encode())
+        return Response(200, b"ok\n")
+
+    # -- arenas ------------------------------------------------------------------------------------
+
+    def _source(self, query: Query) -> SnapshotSource:
+        sources = self._collector.sources
+        name = query.get("arena")
+        for source in sources:
+            if name is None or source.name == name:
+                return source
+        names = ", ".join(source.name for source in sources) or "none"
+        raise Refusal(404, f"arena: there is no such arena; there is {names}")
+
+    def _latest(self, query: Query) -> tuple[SnapshotSource, Published]:
+        source = self._source(query)
+        published = source.latest
+        if published is None:
+            raise Refusal(503, f"arena {source.name}: no snapshot was published yet")
+        return source, published
+
+    async def _snapshot(self, query: Query) -> Response:
+        source, published = self._latest(query)
+        uses, fences = len(published.snapshot.uses), len(published.snapshot.fences)
+        keep = 256
+        while True:
+            document = summary(source, published, keep=keep)
+            body = _json(document | {"uses_total": uses, "fences_total": fences})
+            if len(body) <= SNAPSHOT_BYTES_MAX:
+                return Response(200, body, JSON)
+            if not keep:
+                raise Refusal(500, f"the summary has {len(body)} bytes")
+            keep //= 2
+
+    async def _look(self, source: SnapshotSource, question: Question) -> tuple[Snapshot, Any]:
+        """The control thread's answer, or 503 if it does not come in time."""
+        source.ask(question)
+        deadline = time.monotonic() + self._answer_within_s
+        while question.answer is None:
+            if time.monotonic() > deadline:
+                raise Refusal(503, f"arena {source.name}: its control thread did not answer")
+            await asyncio.sleep(LOOK_EVERY_S)
+        return question.answer
+
+    async def _map(self, query: Query) -> Response:
+        source, published = self._latest(query)
+        size = published.snapshot.arena_bytes
+        width = _number(query, "width", 1024, lowest=1, highest=WIDTH_MAX)
+        start = _number(query, "from", 0, lowest=0, highest=size - 1)
+        end = _number(query, "to", size, lowest=start + 1, highest=size)
+        snapshot, states = published.snapshot, tuple(b.states for b in published.snapshot.bands)
+        if not any(states):
+            snapshot, states = await self._look(source, Question())
+        row = pixels(snapshot, states, width=width, start_bytes=start, end_bytes=end)
+        headers = (("Onearena-Epoch", str(snapshot.epoch)),)
+        return Response(200, row, "application/octet-stream", headers=headers)
+
+    async def _units(self, query: Query) -> Response:
+        source, published = self._latest(query)
+        names = [band.name for band in published.snapshot.bands]
+        if query.get("band") not in names:
+            raise Refusal(400, f"band: give one of {', '.join(names)}")
+        band = names.index(query["band"])
+        here = published.snapshot.bands[band]
+        first = _number(query, "from", here.low_unit, lowest=0, highest=1 << 40)
+        count = _number(query, "count", 100, lowest=1, highest=UNITS_MAX)
+        snapshot = published.snapshot
+        rows: tuple[UnitRow, ...] = ()
+        if here.states:
+            rows = unit_rows_of(snapshot, band, first, count)
+        else:
+            snapshot, rows = await self._look(source, Question(band=band, first=first, count=count))
+            here = snapshot.bands[band]
+        document = {
+            "version": API_VERSION,
+            "arena": source.name,
+            "band": here.name,
+            "epoch": snapshot.epoch,
+            "low_unit": here.low_unit,
+            "high_unit": here.high_unit,
+            "unit_bytes": here.unit_bytes,
+            "origin_bytes": here.origin_bytes,
+            "units": [asdict(row) for row in rows],
+        }
+        return Response(200, _json(document), JSON)
+
+    # -- campaigns ---------------------------------------------------------------------------------
+
+    async def _campaign(self, query: Query) -> Response:
+        del query
+        harness = self._collector.harness
+        latest = None if harness is None else harness.latest
+        if latest is None:
+            raise Refusal(404, "this process runs no campaign")
+        document = {
+            "version": API_VERSION,
+            "taken_s": latest.taken_s,
+            "summary": dict(latest.summary),
+            "failures": len(latest.failures),
+        }
+        return Response(200, _json(document), JSON)
+
+    def _failure(self, text: str) -> Response:
+        harness = self._collector.harness
+        latest = None if harness is None else harness.latest
+        failures = () if latest is None else latest.failures
+        if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) >= len(failures):
+            raise Refusal(404, f"failure: there are {len(failures)}, numbered from 0")
+        body = _json({"version": API_VERSION, "failure": dict(failures[int(text)])})
+        if len(body) > FAILURE_BYTES_MAX:
+            raise Refusal(500, f"the failure's report has {len(body)} bytes; see --out")
+        return Response(200, body, JSON)
+
+
+KNOWN: Final = (
+    "/metrics",
+    "/healthz",
+    "/snapshot",
+    "/map",
+    "/units",
+    "/campaign",
+    "/failures",
+)
+
+
+def summary(source: SnapshotSource, published: Published, *, keep: int) -> dict[str, Any]:
+    """A snapshot without units as JSON data; at most `keep` uses and fences, the oldest first."""
+    snapshot = published.snapshot
+    bands = []
+    for index, band in enumerate(snapshot.bands):
+        row: dict[str, Any] = {
+            name: getattr(band, name) for name in band.__slots__ if name not in ("states", "ids")
+        }
+        row["start_bytes"], row["end_bytes"] = band.start_bytes, band.end_bytes
+        row["fit_units"] = list(published.fit[index]) if published.fit else []
+        bands.append(row)
+    uses = [
+        {
+            "serial": use.serial,
+            "kind": use.kind,
+            "stream": use.stream,
+            "ticket": use.ticket,
+            "processed": use.processed,
+            "reads": len(use.reads),
+            "writes": len(use.writes),
+        }
+        for use in snapshot.uses[:keep]
+    ]
+    return {
+        "version": API_VERSION,
+        "snapshot_version": snapshot.version,
+        "arena": source.name,
+        "labels": source.labels,
+        "taken_s": published.taken_s,
+        "epoch": snapshot.epoch,
+        "arena_bytes": snapshot.arena_bytes,
+        "slack_bytes": snapshot.slack_bytes,
+        "bands": bands,
+        "gaps": [asdict(gap) for gap in snapshot.gaps],
+        "fences": [asdict(fence) for fence in snapshot.fences[:keep]],
+        "uses": uses,
+        "counters": dict(sorted(snapshot.counters.items())),
+    }
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=16, errors="strict")
+    except (ValueError, UnicodeDecodeError):
+        raise Refusal(400, "query: write it as name=value pairs, at most 16") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        raise Refusal(400, "query: name each argument once")
+    return query
+
+
+def _number(query: Query, name: str, default: int, *, lowest: int, highest: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,15}", text) or not lowest <= int(text) <= highest:
+        raise Refusal(400, f"{name}: give a whole number from {lowest} to {highest}")
+    return int(text)

@@ -1,0 +1,192 @@
+"""Times and engine reports of one arena: an observer with a clock, and what it has seen so far.
+
+The control thread owns a recorder; `freeze` copies its numbers out for other threads. Its memory
+is bounded: a fixed number of buckets, a limit on open measurements, and one time a unit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onearena.core.ledger import Units
+from onearena.core.rules import UseKind
+from onearena.metrics.metric import SECONDS
+
+OPEN_MAX: Final = 1 << 13
+"""Uses, and waits, that are measured at one time; more are counted as dropped."""
+
+LOG: Final = logging.getLogger("onearena.metrics")
+
+HistogramKey = tuple[str, str]  # (metric, the label's value)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What a recorder had seen at one moment; immutable.
+
+    histograms: by metric and label value, observations per bucket (one more than `SECONDS`, the
+    last for what is longer) and their sum in seconds. oldest: clock time of the oldest unretired
+    use, by kind.
+    """
+
+    histograms: Mapping[HistogramKey, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+    oldest: Mapping[str, float] = field(default_factory=dict)
+    dropped: int = 0
+    evicted: Mapping[str, int] = field(default_factory=dict)
+    retractions: int = 0
+    retracted_tokens: int = 0
+
+
+class _Histogram:
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(SECONDS, seconds)] += times
+        self.total += seconds * times
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenUse:
+    kind: UseKind
+    stream: int
+    ticket: int
+    band: int
+    at: float
+
+
+class Recorder:
+    """An `ArenaObserver`; control thread only. `clock` gives seconds and never goes back."""
+
+    def __init__(
+        self, bands: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._histograms: dict[HistogramKey, _Histogram] = {}
+        self._evicted: dict[str, int] = {}
+        self.retractions = 0
+        self.retracted_tokens = 0
+        self.dropped = 0
+        self.begin(bands)
+
+    def begin(self, bands: Sequence[str]) -> None:
+        """Watch an arena with these bands from now on; totals go on, open times are dropped."""
+        self._bands = tuple(bands)
+        self._since: list[NDArray[np.float64]] = [np.zeros(0) for _ in bands]
+        self._uses: dict[int, _OpenUse] = {}
+        self._waits: dict[tuple[int, int], list[tuple[UseKind, float]]] = {}
+        self._open_waits = 0
+        self._planning = 0.0
+
+    # -- what the arena says -----------------------------------------------------------------------
+
+    def waited(self, writer: UseKind, stream: int, ticket: int) -> None:
+        """See `ArenaObserver.waited`."""
+        if self._open_waits >= OPEN_MAX:
+            self.dropped += 1
+            return
+        self._open_waits += 1
+        self._waits.setdefault((stream, ticket), []).append((writer, self._clock()))
+
+    def launched(self, serial: int, kind: UseKind, stream: int, ticket: int, band: int) -> None:
+        """See `ArenaObserver.launched`."""
+        if len(self._uses) >= OPEN_MAX:
+            self.dropped += 1
+            return
+        self._uses[serial] = _OpenUse(kind, stream, ticket, band, self._clock())
+
+    def retired(self, serial: int) -> None:
+        """See `ArenaObserver.retired`."""
+        use = self._uses.pop(serial, None)
+        if use is None:
+            return
+        now = self._clock()
+        if use.kind is UseKind.MOVE and use.band >= 0:
+            self._add("onearena_copy_seconds", self._bands[use.band], now - use.at)
+        waits = self._waits.pop((use.stream, use.ticket), ())
+        self._open_waits -= len(waits)
+        for writer, at in waits:
+            self._add("onearena_wait_seconds", writer.name.lower(), now - at)
+
+    def freed(self, band: int, waiting: Units, ready_units: int) -> None:
+        """See `ArenaObserver.freed`."""
+        if ready_units:
+            self._add("onearena_unit_pending_seconds", self._bands[band], 0.0, ready_units)
+        if len(waiting):
+            since = self._since[band]
+            top = int(waiting.max())
+            if top >= len(since):
+                since = np.full(max(top + 1, 2 * len(since)), np.nan)
+                since[: len(self._since[band])] = self._since[band]
+                self._since[band] = since
+            since[waiting] = self._clock()
+
+    def reusable(self, band: int, units: Units) -> None:
+        """See `ArenaObserver.reusable`."""
+        since = self._since[band]
+        known = units[units < len(since)]
+        if not len(known):
+            return
+        began = since[known]
+        since[known] = np.nan
+        now = self._clock()
+        for at in began[~np.isnan(began)].tolist():
+            self._add("onearena_unit_pending_seconds", self._bands[band], now - at)
+
+    def planning(self) -> None:
+        """See `ArenaObserver.planning`."""
+        self._planning = self._clock()
+
+    def planned(self, rung: str) -> None:
+        """See `ArenaObserver.planned`."""
+        self._add("onearena_plan_seconds", rung, self._clock() - self._planning)
+
+    # -- what the engine says ----------------------------------------------------------------------
+
+    def evicted(self, band: str, units: int) -> None:
+        """A cache gave up `units` units of `band` to make room."""
+        assert band in self._bands, f"band {band!r} is none of {self._bands}"
+        self._evicted[band] = self._evicted.get(band, 0) + units
+
+    def retracted(self, request: object, *, tokens: int) -> None:
+        """A running request was put back to make room, and the state of `tokens` tokens is lost.
+
+        Who it was goes to the log `onearena.metrics`: a request is no label.
+        """
+        self.retractions += 1
+        self.retracted_tokens += tokens
+        LOG.info("request %s was retracted: the state of %d tokens is lost", request, tokens)
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    def freeze(self) -> Timings:
+        """All numbers, copied. O(open uses)."""
+        oldest: dict[str, float] = {}
+        for use in self._uses.values():  # in the order of their launches
+            oldest.setdefault(use.kind.name.lower(), use.at)
+        return Timings(
+            {key: (tuple(h.counts), h.total) for key, h in self._histograms.items()},
+            oldest,
+            self.dropped,
+            dict(self._evicted),
+            self.retractions,
+            self.retracted_tokens,
+        )
+
+    def _add(self, metric: str, label: str, seconds: float, times: int = 1) -> None:
+        key = (metric, label)
+        histogram = self._histograms.get(key)
+        if histogram is None:
+            histogram = self._histograms[key] = _Histogram()
+        histogram.add(seconds, times)

@@ -1,0 +1,192 @@
+"""Where scrapes get their snapshots: published by the control thread, read by any other.
+
+One control thread owns an arena, so nobody else may call it. At its quiet points the control
+thread calls `tick`; now and then that takes a snapshot and stores one reference to it. Readers
+take the reference; there is no lock, and what they format is immutable. Looks at single units are
+asked for by a reader and made by the control thread in its next tick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from onearena.core.arena import Arena
+from onearena.core.arena_units import UnitRow
+from onearena.core.snapshot import Snapshot
+from onearena.metrics.counters import Values, add_values, counter_values
+from onearena.metrics.recorder import Recorder, Timings
+
+QUESTIONS_MAX: Final = 16
+PERIOD_S: Final = 0.25
+
+
+class Watched(Protocol):
+    """What a source asks of an arena."""
+
+    def snapshot(self, *, units: bool = True) -> Snapshot:
+        """Frozen statistics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What readers see: one snapshot and what was known with it. Immutable.
+
+    `fit` has one triple a band, empty where the system cannot say; `earlier` are totals of arenas
+    that this source watched before; `taken_s` is in seconds since 1970, `clock_s` on the clock of
+    the timings.
+    """
+
+    snapshot: Snapshot
+    serial: int
+    taken_s: float
+    clock_s: float
+    fit: tuple[tuple[int, int, int], ...] = ()
+    timings: Timings | None = None
+    earlier: Mapping[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
+    device: str = ""
+
+
+class Question:
+    """A look at units that a reader asked for; `answer` is set once, by the control thread.
+
+    `band` -1 asks for the states of all units, else for `count` rows of one band from `first` on.
+    """
+
+    __slots__ = ("answer", "band", "count", "first")
+
+    def __init__(self, *, band: int = -1, first: int = 0, count: int = 0) -> None:
+        self.band = band
+        self.first = first
+        self.count = count
+        self.answer: tuple[Snapshot, tuple[bytes, ...] | tuple[UnitRow, ...]] | None = None
+
+
+class SnapshotSource:
+    """Snapshots of one arena for readers in other threads.
+
+    `name` is the value of the label `arena`. `period_s` bounds how often `tick` takes a snapshot;
+    `clock` is monotonic and decides nothing but that. `callers` get label values of their own.
+    """
+
+    def __init__(
+        self,
+        name: str = "0",
+        *,
+        device: str = "",
+        labels: Mapping[str, str] | None = None,
+        period_s: float = PERIOD_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        recorder: Recorder | None = None,
+        callers: Iterable[str] = (),
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.labels = dict(labels or {})
+        self.callers = tuple(callers)
+        self.recorder = recorder
+        self._period_s = period_s
+        self._clock = clock
+        self._wall = wall
+        self._due = 0.0
+        self._serial = 0
+        self._earlier: Values = {}
+        self._questions: deque[Question] = deque(maxlen=QUESTIONS_MAX)
+        self._latest: Published | None = None
+
+    # -- readers, any thread -----------------------------------------------------------------------
+
+    @property
+    def latest(self) -> Published | None:
+        """What was published last; None before the first time."""
+        return self._latest
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last publication; infinite before the first."""
+        latest = self._latest
+        return float("inf") if latest is None else max(0.0, self._wall() - latest.taken_s)
+
+    def ask(self, question: Question) -> None:
+        """Leave a question for the next tick; of more than `QUESTIONS_MAX`, the oldest is lost."""
+        self._questions.append(question)
+
+    # -- the control thread ------------------------------------------------------------------------
+
+    def tick(self, arena: Watched) -> None:
+        """Publish if it is time to, and answer what was asked. A clock read if there is nothing."""
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + self._period_s
+            self.publish(arena)
+        while self._questions:
+            self._answer(arena, self._questions.popleft())
+
+    def publish(self, arena: Watched) -> Published:
+        """Take a snapshot and show it from now on. O(bands + outstanding uses)."""
+        return self.show(
+            arena.snapshot(units=False),
+            fit=arena.fit_units() if isinstance(arena, Arena) else (),
+        )
+
+    def show(self, snapshot: Snapshot, *, fit: tuple[tuple[int, int, int], ...] = ()) -> Published:
+        """Show this snapshot from now on."""
+        self._serial += 1
+        published = Published(
+            snapshot=snapshot,
+            serial=self._serial,
+            taken_s=self._wall(),
+            clock_s=self._clock(),
+            fit=fit,
+            timings=None if self.recorder is None else self.recorder.freeze(),
+            earlier=self._earlier,
+            device=self.device,
+        )
+        self._latest = published
+        return published
+
+    def receive(self, published: Published) -> None:
+        """Show what a source of another process published."""
+        self._latest = published
+
+    def finish(self, arena: Watched) -> None:
+        """The arena is used up; its totals go on under the next one this source watches."""
+        last = self.publish(arena).snapshot
+        bands = [band.name for band in last.bands]
+        ended = counter_values(last.counters, bands, self.callers)
+        # A new dictionary: the old one may be in readers' hands.
+        self._earlier = add_values(self._earlier, ended)
+
+    def _answer(self, arena: Watched, question: Question) -> None:
+        if isinstance(arena, Arena):
+            snapshot = arena.snapshot(units=False)
+            if question.band < 0:
+                question.answer = (snapshot, arena.unit_states())
+            else:
+                rows = arena.unit_rows(question.band, question.first, question.count)
+                question.answer = (snapshot, rows)
+            return
+        snapshot = arena.snapshot(units=True)
+        states = tuple(band.states for band in snapshot.bands)
+        rows = unit_rows_of(snapshot, question.band, question.first, question.count)
+        question.answer = (snapshot, states if question.band < 0 else rows)
+
+
+_STATE_NAMES: Final = ("beyond", "hole", "live", "pending", "vacated")
+
+
+def unit_rows_of(snapshot: Snapshot, band: int, first: int, count: int) -> tuple[UnitRow, ...]:
+    """Rows from a snapshot with units: states and ids; what it does not hold is left at nothing."""
+    here = snapshot.bands[band]
+    low = max(first, here.low_unit)
+    high = min(first + count, here.high_unit)
+    rows = []
+    for unit in range(low, high):
+        at = unit - here.low_unit
+        vid = here.ids[at] if here.ids else 0
+        rows.append(UnitRow(unit, _STATE_NAMES[here.states[at]], vid, 0, False, False, False))
+    return tuple(rows)
