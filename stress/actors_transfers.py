@@ -115,6 +115,8 @@ class Transfers:
         use = world.sut.publish(waiting.kind, ids, peer=waiting.peer)
         if not isinstance(use, Use):
             world.note("publish.blocked." + waiting.kind.name.lower())
+            if world.choices.chance("publish.look", 500):
+                self._look_at_uses()
             return
         self.waiting.remove(waiting)
         runs = self._content(waiting, ids)
@@ -138,6 +140,13 @@ class Transfers:
                 waiting.peer,
                 lambda outcome: self._received(request, ids, runs, outcome),
             )
+
+    def _look_at_uses(self) -> None:
+        """What a blocked publish waits for may be over: look at the oldest uses."""
+        world = self.world
+        for entry in world.uses[:6]:
+            if world.device.query(entry.event):
+                world.retire(entry)
 
     def _content(self, waiting: Waiting, ids: list[int]) -> list[Runs]:
         """What a send reads, or what a receive will have written: whole prompt, entry by entry."""
