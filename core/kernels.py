@@ -2739,7 +2739,7 @@ def _run_rows(rows, first, last, stop, shared, arena, host, table, buffers):
 
 
 @_kernel
-def _run_program(address, count, shared, arena, host, table, buffers):
+def run_program(address, count, shared, arena, host, table, buffers):
     """A whole program; its head says when it is done."""
     rows = carray(_words_at(address), (count, THREAD_WORDS))
     counter = shared.ctypes.data
@@ -2770,7 +2770,7 @@ def thread_stream(state, ring, shared, flags, arena, host, table, buffers):
         k = taken % ring.shape[0]
         command, argument = ring[k, 0], ring[k, 1]
         if command == DO_PROGRAM:
-            _run_program(argument, ring[k, 2], shared, arena, host, table, buffers)
+            run_program(argument, ring[k, 2], shared, arena, host, table, buffers)
         elif command == DO_RECORD:
             at = flags.ctypes.data + 8 * (argument % flags.size)
             thread_signal(at, argument + 1, futex)
