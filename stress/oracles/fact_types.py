@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 
 from onearena.core.device.interface import Access, Space
 from onearena.core.device.trace import TransferBegin
-from onearena.core.rules import TRANSFER_KINDS
+from onearena.core.rules import UseKind
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.calls import Call
 from onearena.stress.sut import Use
 
 ARENA: Final = int(Space.ARENA)
 HOST: Final = int(Space.HOST)
-TRANSFERS: Final = frozenset(int(kind) for kind in TRANSFER_KINDS)
+TRANSFERS: Final = frozenset((int(UseKind.SEND), int(UseKind.RECEIVE)))
 MOVING: Final = frozenset(("allocate", "fork", "move", "compact"))
 """Calls inside which the system may move units."""
 ALL_CALLS: Final = MOVING | {

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from onearena.core.answers import Blocked
 from onearena.core.errors import MisuseError
-from onearena.core.rules import TRANSFER_KINDS, UseKind
+from onearena.core.rules import UseKind
 from onearena.stress.calls import Call
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
-from onearena.stress.oracles.fact_types import UseFact
+from onearena.stress.oracles.fact_types import TRANSFERS, UseFact
 from onearena.stress.oracles.facts import Facts
 from onearena.stress.sut import Use
 
@@ -172,7 +172,7 @@ class MisuseOracle:
         shared = self._shared(writes)
         if shared is not None:
             return shared
-        if kind in TRANSFER_KINDS:
+        if kind in TRANSFERS:
             return _either("a transfer is published, not recorded")
         if kind not in (UseKind.FORWARD, UseKind.BACKUP, UseKind.LOAD):
             return _either("the system makes such uses itself")
@@ -191,7 +191,7 @@ class MisuseOracle:
 
     def _publish(self, args: tuple[Any, ...]) -> Judgement:
         kind, ids, _ = args
-        if kind not in TRANSFER_KINDS:
+        if kind not in TRANSFERS:
             return _either("only a send or a receive is published")
         missing = self._missing(ids, "ids")
         if missing is not None:

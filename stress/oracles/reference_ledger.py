@@ -13,12 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from onearena.core.rules import READER_WAITS, WRITER_WAITS, UseKind, Wait
+from onearena.core.rules import UseKind, Wait
+from onearena.stress.oracles.fact_types import TRANSFERS
 from onearena.stress.sut import BandFacts, Use
 
-STREAM_KINDS: Final = frozenset(
-    int(kind) for kind in UseKind if kind not in (UseKind.SEND, UseKind.RECEIVE)
-)
+STREAM_KINDS: Final = frozenset(int(kind) for kind in UseKind if kind not in TRANSFERS)
+
+
+def wait_of(kind: UseKind, earlier: UseKind) -> Wait:
+    """The cell of rule 6: what `kind` waits for after an earlier use that it has to come after.
+
+    Written out here and not taken from the product: a product with a wrong table is what this
+    has to find. Both tables say the same: a transfer, on either side, needs the host to have seen
+    the end of what came first; all else nothing on the same stream, else the event.
+    """
+    if kind in TRANSFERS or earlier in TRANSFERS:
+        return Wait.HOST
+    return Wait.EVENT
 
 
 @dataclass(slots=True, eq=False)
@@ -109,18 +120,13 @@ class ReferenceLedger:
         self, kind: UseKind, key: tuple[int, int], start: int, end: int, *, writes: bool
     ) -> tuple[list[Need], list[Need]]:
         """What a use of [start, end) has to come after: by byte ranges, and by whole units."""
-        table = WRITER_WAITS if writes else READER_WAITS
-        row = table.get(kind)
         by_bytes: list[Need] = []
         by_units: list[Need] = []
-        if row is None:
-            return by_bytes, by_units
         for part in self.around(*key):
             if not writes and not part.writes:
                 continue  # reads after reads wait for nothing
-            need = Need(
-                row[UseKind(part.use.kind)], part.use, part.writes, part.start, part.end, writes
-            )
+            cell = wait_of(kind, UseKind(part.use.kind))
+            need = Need(cell, part.use, part.writes, part.start, part.end, writes)
             by_units.append(need)
             if part.start < end and start < part.end:
                 by_bytes.append(need)
