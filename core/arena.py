@@ -1,20 +1,19 @@
 """`Arena`: the one object that changes anything.
 
 Everything that changes units goes through it, and everything that touches units is recorded in its
-ledger. One
-control thread owns an arena; calls from another raise `MisuseError`. No call waits for the device;
-costs follow
-the units a call names and the number of bands.
+ledger. One control thread owns an arena; calls from another raise `MisuseError`. No call waits for
+the device; costs follow the units a call names and the number of bands.
 
 Answers about capacity are values (`Fits`, `Blocked`, `Infeasible`, `Grant`); broken rules raise
-`MisuseError`
-with nothing changed (rule 13); a failed device stops the arena with `DeviceError` (rule 12).
+`MisuseError` with nothing changed (rule 13); a failed device stops the arena with `DeviceError`
+(rule 12).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -25,8 +24,9 @@ from onearena.core.arena_state import ArenaOptions, ArenaState
 from onearena.core.arena_units import UnitRow, unit_rows, unit_states
 from onearena.core.device.interface import Device, EventId, StreamId, TransferId, Work
 from onearena.core.errors import MisuseError
-from onearena.core.fit_words import more_by_rung
-from onearena.core.geometry import ArenaGeometry
+from onearena.core.eviction import Candidate, Eviction, Victim, choose_victims
+from onearena.core.fit_words import more_by_rung, more_units_words
+from onearena.core.geometry import ArenaGeometry, pack
 from onearena.core.ledger import UseRecord
 from onearena.core.observer import ArenaObserver
 from onearena.core.rules import UseKind
@@ -39,8 +39,7 @@ class Arena:
     """Bands, ids, uses and moves of one arena on one device.
 
     `geometry` comes from a storage plan; `device` runs what the arena enqueues (settles, moves,
-    zeroing, id
-    table). Demands are units per band in chain order.
+    zeroing, id table). Demands are units per band in chain order.
     """
 
     def __init__(
@@ -81,10 +80,8 @@ class Arena:
         """Hand out all units of `demand` or none.
 
         In place if that serves; else the cheapest plan of moves is carried out first, in stream
-        order.
-        `writer` on `stream` is going to write first: whatever it is, its own record orders it.
-        O(units taken)
-        in place. Zeroes units of bands that ask for it.
+        order. `writer` on `stream` is going to write first: whatever it is, its own record orders
+        it. O(units taken) in place. Zeroes units of bands that ask for it.
         """
         self._state.enter("allocate")
         self._state.ledger.require_stream(max(stream, 0))
@@ -93,6 +90,68 @@ class Arena:
         if isinstance(handout, Handout):
             return realise.grant_of(handout, wanted)
         return handout
+
+    def would_fit(self, more: Sequence[int]) -> bool:
+        """Whether some layout holds what is handed out plus `more` units per band. Pure, O(bands).
+
+        `more` may be negative: units that would be released first. Every unit counts as movable,
+        so ranks that handed out the same agree: admission and eviction ask this.
+        """
+        state = self._state
+        state.enter("would_fit")
+        counts = [
+            band.handed_out_units + count
+            for band, count in zip(state.store.bands, more, strict=True)
+        ]
+        if min(counts) < 0:
+            raise MisuseError(
+                f"{tuple(more)} releases more units than are handed out", argument="more"
+            )
+        return pack(state.geometry, counts).feasible
+
+    def evict(
+        self,
+        demand: Sequence[int],
+        candidates: Iterable[Candidate[Victim]],
+        *,
+        evictable: Sequence[int],
+    ) -> Eviction[Victim]:
+        """Which of `candidates`, in the cache's order, have to go for `demand`. Changes nothing.
+
+        `evictable` is what all of them release together; see `core/eviction.py`.
+        """
+        wanted = self._demand(demand)
+        return choose_victims(wanted, candidates, evictable=tuple(evictable), fits=self.would_fit)
+
+    @contextmanager
+    def decision(self, caller: str) -> Iterator[None]:
+        """What runs inside decides on capacity for `caller`: in check mode it may not read
+        `free_units`.
+        """
+        state = self._state
+        before, state.deciding = state.deciding, caller
+        try:
+            yield
+        finally:
+            state.deciding = before
+
+    def free_units(self, band: int) -> int:
+        """More units of one band that would fit alone. For logs and metrics only.
+
+        Bands share bytes, so these numbers do not add up and no decision may rest on one. In check
+        mode a read inside `decision` raises `MisuseError` naming the caller.
+        """
+        state = self._state
+        self._check_band(band)
+        if state.deciding:
+            state.counters[f"check_mode/{state.deciding}"] += 1
+            if state.options.check_mode:
+                raise MisuseError(
+                    f"{state.deciding} read the free count of band {band} for a decision; ask "
+                    "fits() or would_fit() for the whole demand",
+                    argument="band",
+                )
+        return more_units_words(state.store.words, band)
 
     def free(self, ids: Sequence[int]) -> None:
         """Drop one reference per id; the last one is the logical free.
@@ -147,8 +206,7 @@ class Arena:
         11).
 
         The copies run on `stream` behind the last writers of the sources; sources without content
-        are not
-        copied. `Blocked` while a source is being received.
+        are not copied. `Blocked` while a source is being received.
         """
         state = self._state
         state.enter("fork")
@@ -183,8 +241,7 @@ class Arena:
         call.
 
         Makes the waits of rule 6 on `stream` that nothing implies yet. `Blocked`, with nothing
-        changed, while
-        only the host's seeing a transfer end could order it. O(units * streams).
+        changed, while only the host's seeing a transfer end could order it. O(units * streams).
         """
         self._state.enter("record")
         return recording.record(self._state, kind, stream, reads, writes, host_reads, host_writes)

@@ -37,6 +37,8 @@ class ArenaOptions:
     zero_bands: bands whose units are zeroed before their first writer (hand-out hygiene).
     host_units: host tier units per band; empty for none.
     buffer_slots: forwards whose resolved ids may be outstanding before a slot is waited for.
+    number: this arena among several; part of its ids.
+    check_mode: a decision that reads the free count of one sub-pool is refused.
     """
 
     zero_bands: tuple[int, ...] = ()
@@ -46,14 +48,14 @@ class ArenaOptions:
     move_stream: str = "schedule"
     zero_stream: str = "schedule"
     number: int = 0
+    check_mode: bool = False
 
 
 class ArenaState:
     """Store, ledger, host tier and device of one arena, and the invariants that tie them together.
 
     A unit that is freed or vacated and not over has use count 1 in the store: the ledger watches
-    it, and
-    `released` takes the count away, which makes it a hole. Live units have use count 0.
+    it, and `released` takes the count away, which makes it a hole. Live units have use count 0.
     """
 
     def __init__(self, geometry: ArenaGeometry, device: Device, options: ArenaOptions) -> None:
@@ -90,6 +92,7 @@ class ArenaState:
         self.observer: ArenaObserver | None = None
         # The demand that was last said to fit, and the epoch: for a counter, never for decisions.
         self.promised: tuple[int, tuple[int, ...]] | None = None
+        self.deciding = ""  # who decides on capacity now, for check mode
         self.stopped: DeviceError | None = None
         self._thread = threading.get_ident()
 

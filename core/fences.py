@@ -1,10 +1,8 @@
 """Fences: byte ranges beyond a retreated frontier whose uses are unfinished (lifecycle rule 5).
 
 The next owner of such bytes may be another band with another unit, so a fence is a range of arena
-bytes, not
-of units. Ranges are disjoint: bytes beyond every frontier belong to no band, and bytes that a band
-grows
-over leave the fences and go into the ledger rows of the units that took them.
+bytes, not of units. Ranges are disjoint: bytes beyond every frontier belong to no band, and bytes
+that a band grows over leave the fences and go into the ledger rows of the units that took them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Units of the host tier: one fixed pool a sub-pool, mirrored unit for unit (same unit bytes).
 
 Host units live under the same ledger as device units: there a backup (D2H) writes and a load (H2D)
-reads. A
-host id is `HOST_BIT | generation << 32 | band << 26 | slot`; it can never be mistaken for a device
-id.
+reads. A host id is `HOST_BIT | generation << 32 | band << 26 | slot`; it can never be mistaken for
+a device id.
 """
 
 from __future__ import annotations

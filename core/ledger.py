@@ -1,16 +1,13 @@
 """The page-use ledger: every use of every unit, and who has to wait for what.
 
 Time on a stream is a ticket: the n-th use recorded on it has ticket n. Since a stream runs in
-order, "stream w
-has waited for ticket t of stream s" covers all earlier tickets of s, and waits imply waits: the
-ledger keeps a
-vector clock per stream (`known[w][s]`), so it asks for a wait only where none is implied yet.
+order, "stream w has waited for ticket t of stream s" covers all earlier tickets of s, and waits
+imply waits: the ledger keeps a vector clock per stream (`known[w][s]`), so it asks for a wait only
+where none is implied yet.
 
-Per unit it keeps the latest read and the latest write on each stream, plus every transfer (rule
-8); memory is
-bounded by streams and units, never by forwards in flight. The ledger holds no device: it says
-which events to
-wait for and the arena makes the waits. One control thread.
+Per unit it keeps the latest read and the latest write on each stream, plus every transfer (rule 8);
+memory is bounded by streams and units, never by forwards in flight. The ledger holds no device: it
+says which events to wait for and the arena makes the waits. One control thread.
 
 A *domain* is a set of rows: one per device band, then one per host band, then the buffer slots.
 """

@@ -1,8 +1,7 @@
 """Realising demands: hand-out in place, planned moves, zeroing, forks, opportunistic compaction.
 
 `fit` and `relayout` decide on a frozen view; this executes. Free functions over `ArenaState`;
-control thread
-only, stream waits only: nothing here waits on the host (rule 14).
+control thread only, stream waits only: nothing here waits on the host (rule 14).
 """
 
 from __future__ import annotations
@@ -172,8 +171,7 @@ def move_units(
     """One batch: copy what was written, then remap (rules 3 and 4). Targets are holes or beyond.
 
     The copy waits in stream order for old writers of the source and for old uses of the target;
-    sources
-    are vacated until their readers and the copy are over.
+    sources are vacated until their readers and the copy are over.
     """
     store = state.store
     written = (store.unit_words(band, sources) & UNIT_WRITTEN) != 0
@@ -203,8 +201,7 @@ def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) ->
     """Make every wait of a copy from `sources` to `targets` before anything is recorded.
 
     A wait on the schedule stream settles, so a frontier may retreat past a target and fence it;
-    hence the
-    rows of targets beyond a frontier take their fences over again after each round.
+    hence the rows of targets beyond a frontier take their fences over again after each round.
     """
     while True:
         _inherit_beyond(state, band, targets)

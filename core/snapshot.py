@@ -1,8 +1,7 @@
 """Frozen statistics of one arena: what metrics, dashboard, oracles and error texts all read.
 
 A snapshot is plain data: building one copies numbers out of the arena on the control thread;
-afterwards it
-never changes and may be read from any thread.
+afterwards it never changes and may be read from any thread.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ class BandSnapshot:
     """One band. Units are physical unit numbers; bytes are arena-relative.
 
     `states` holds one byte a unit for `[low_unit, high_unit)` (1 hole, 2 live, 3 pending, 4
-    vacated), and is
-    empty when the snapshot was taken without units. `ids` are the virtual ids of live units in the
-    same order
-    (0 where a unit has none).
+    vacated), and is empty when the snapshot was taken without units. `ids` are the virtual ids of
+    live units in the same order (0 where a unit has none).
     """
 
     name: str

@@ -23,12 +23,9 @@ class Use:
     """A recorded use: what was resolved, and where.
 
     `stream` is -1 for a transfer. `buffer` is the slot that device-side translation fills for a
-    forward
-    (-1: none): it lists the byte ranges of `reads`, then of `writes`, in this order, so a
-    forward's touch of
-    `writes[j]` has entry `len(reads) + j`. `accesses` is everything the use was recorded with, the
-    buffer
-    slot included: work launched for it carries exactly these.
+    forward (-1: none): it lists the byte ranges of `reads`, then of `writes`, in this order, so a
+    forward's touch of `writes[j]` has entry `len(reads) + j`. `accesses` is everything the use was
+    recorded with, the buffer slot included: work launched for it carries exactly these.
     """
 
     serial: int

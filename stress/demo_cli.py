@@ -58,3 +58,12 @@ def bug(*, name: str) -> int:
         return 1
     click.echo(f"not caught in {DEMO_SEEDS_MAX} schedules: this is a failure of the harness")
     return 0
+
+
+@demo.command(epilog=examples("onearena demo relayout"))
+def relayout() -> int:
+    """Draw figure 4: three holes cannot serve four pages, and one move can."""
+    from onearena.stress.relayout_view import story
+
+    click.echo("\n".join(story()))
+    return 0

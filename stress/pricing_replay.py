@@ -1,10 +1,8 @@
 """Prices against replayed traces: what a request was priced at, and what it came to hold.
 
 The replay is a plain simulation of serving, written from what the parts' lifetimes mean and not
-from
-the price: a request prefills in chunks and decodes token by token, forwards are processed some
-steps
-after their launch, and only then are rows that no later token reads retired, page by page.
+from the price: a request prefills in chunks and decodes token by token, forwards are processed some
+steps after their launch, and only then are rows that no later token reads retired, page by page.
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ class PriceReport:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A request's life in launches: before launch i, `processed[i]` tokens were processed; after
-    it,
-    rows exist up to `written[i]`. `computed[i]` is the rows' end before it.
+    it, rows exist up to `written[i]`. `computed[i]` is the rows' end before it.
     """
 
     computed: Tokens

@@ -1,10 +1,8 @@
 """The interface between the harness and the allocator under test.
 
 The world, the strategies and the oracles see this and nothing else, so another allocator can stand
-in the
-arena's place. Ids are opaque positive integers. Bands are numbered in chain order, low to high.
-All calls
-come from one control thread; none may block on the device.
+in the arena's place. Ids are opaque positive integers. Bands are numbered in chain order, low to
+high. All calls come from one control thread; none may block on the device.
 """
 
 from __future__ import annotations
@@ -132,8 +130,7 @@ class SystemUnderTest(Protocol):
 
     def end_transfer(self, use: Use, *, outcome: str) -> None:
         """The host has seen the transfer end: 'done', 'failed', 'cancelled' (acknowledged), or
-        'lost'
-        (cannot be confirmed: its units are quarantined until `disconnect`).
+        'lost' (cannot be confirmed: its units are quarantined until `disconnect`).
         """
 
     def disconnect(self, peer: int) -> None:
