@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onearena.core.buffer import Buffer
 from onearena.core.device.threads_programs import WORD_BYTES, DeviceLayout
 from onearena.core.geometry import ArenaGeometry
+from onearena.core.words import SPARE_IDS
 
 ARENA_BYTES_MAX: Final = 64 << 20
 """Largest arena, sinks included, that schedules put on this device."""
@@ -42,8 +43,8 @@ class DeviceMemory:
         assert words is not None, "a threads device works on CPU memory"
         self.words: NDArray[np.int64] = words
         self.host = np.zeros(-(-host_bytes // WORD_BYTES), np.int64)
-        # One entry more than a band has units: index 0 is the sink's.
-        ids = [band.grid.capacity_units for band in geometry.bands]
+        # One entry more than a band has ids: index 0 is the sink's.
+        ids = [band.grid.capacity_units + SPARE_IDS for band in geometry.bands]
         starts = [sum(ids[:band]) + band for band in range(len(ids))]
         self.table = np.zeros(sum(ids) + len(ids), np.int64)
         self.buffers = np.full(buffer_slots * SLOT_ENTRIES, NOWHERE, np.int64)

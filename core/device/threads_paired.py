@@ -62,11 +62,11 @@ class PairedDevice(ModeledDevice):
             pacing=lambda number: pacing(seed, number),
             timeout_s=timeout_s,
         )
-        self._effects: dict[int, int] = {}
-        self.trace.subscribe(self._effect, (Effect,))
-        self.trace.subscribe(self._end, (End,))
-        self.trace.subscribe(self._observe, (Observe,))
-        self.trace.subscribe(self._transfer_end, (TransferEnd,))
+        self._effects_taken: dict[int, int] = {}
+        self.trace.subscribe(self._on_effect, (Effect,))
+        self.trace.subscribe(self._on_end, (End,))
+        self.trace.subscribe(self._on_observe, (Observe,))
+        self.trace.subscribe(self._on_transfer_end, (TransferEnd,))
 
     # -- calls of the host, to both ----------------------------------------------------------------
 
@@ -121,22 +121,26 @@ class PairedDevice(ModeledDevice):
             self.real.stop_transfer(step.number)
         super().step(step)
 
+    def open_gates(self) -> None:
+        """Let everything run that still waits for the model."""
+        self.real.open_all_gates()
+
     def close(self) -> None:
         """Stop and join the threads."""
         self.real.close()
 
     # -- what the model decided --------------------------------------------------------------------
 
-    def _effect(self, record: Effect) -> None:
-        count = self._effects[record.op] = self._effects.get(record.op, 0) + 1
+    def _on_effect(self, record: Effect) -> None:
+        count = self._effects_taken[record.op] = self._effects_taken.get(record.op, 0) + 1
         self.real.open_gate(record.op, count)
 
-    def _end(self, record: End) -> None:
-        self._effects.pop(record.op, None)
+    def _on_end(self, record: End) -> None:
+        self._effects_taken.pop(record.op, None)
         self.real.open_gate(record.op, ENDED)
 
-    def _observe(self, record: Observe) -> None:
+    def _on_observe(self, record: Observe) -> None:
         self.real.finish_event(record.event)
 
-    def _transfer_end(self, record: TransferEnd) -> None:
+    def _on_transfer_end(self, record: TransferEnd) -> None:
         self.real.finish_transfer(record.transfer, TransferStatus(record.status))

@@ -57,6 +57,9 @@ class Pacing(NamedTuple):
     seed: int = 0
 
 
+FREE: Final = Pacing()
+
+
 class RowFailure(NamedTuple):
     """An access that found bytes nobody should have left there. `stamp` values are decoded;
     None: the word belongs to no stamp below 2**32 (torn, or from elsewhere).
@@ -131,9 +134,11 @@ def stamp_of(word: int, place: int) -> int | None:
 class Program:
     """One op or transfer of the threads device: its rows, and what they mean."""
 
-    __slots__ = ("layout", "lane", "number", "rows", "work")
+    __slots__ = ("lane", "layout", "number", "rows", "work")
 
-    def __init__(self, number: int, work: Work, rows: NDArray[np.int64], layout: DeviceLayout):
+    def __init__(
+        self, number: int, work: Work, rows: NDArray[np.int64], layout: DeviceLayout
+    ) -> None:
         self.number = number
         self.work = work
         self.rows = rows
@@ -155,9 +160,7 @@ class Program:
         """Whether it ran to its end and was not stopped before (once it is done)."""
         end = int(self.rows[0, kernels.H_END])
         codes = self.rows[1:end, kernels.C_CODE]
-        return not (
-            (codes < kernels.R_GATE) & (self.rows[1:end, kernels.C_RESULT] == 0)
-        ).any()
+        return not ((codes < kernels.R_GATE) & (self.rows[1:end, kernels.C_RESULT] == 0)).any()
 
     def effects(self) -> list[tuple[int, tuple[Access, ...]]]:
         """(effect number, what it really touched), in order; for a program that is done."""
@@ -183,7 +186,7 @@ class Program:
 
 
 def compile_work(
-    number: int, work: Work, layout: DeviceLayout, pacing: Pacing = Pacing()
+    number: int, work: Work, layout: DeviceLayout, pacing: Pacing = FREE
 ) -> Program:
     """The program of `work`. O(touches * (pieces + passes)). `DeviceError` when a buffer slot is
     too small for it.
