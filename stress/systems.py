@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onearena.core.device.interface import Space
 from onearena.core.device.modeled import ModeledDevice
@@ -17,14 +17,23 @@ from onearena.stress.sut import SystemUnderTest
 from onearena.stress.toy import BUGS, Toy
 from onearena.stress.toy_parts import ToyBand
 
+if TYPE_CHECKING:
+    from onearena.stress.real_forwards import RealChecks
+
 Locate = Callable[[Space, int, int], UnitName | None]
 
 SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
 
 
+DEVICES: Final = ("modeled", "threads")
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """A device and a system on it, fresh; `locate` names the unit a byte range belongs to.
+
+    `real` judges the bytes and accesses of a device on which work really runs; its caller closes
+    it.
 
     `unjudged` names oracles whose reports do not count: a system that waits more often than it
     must, and says so, is not told on.
@@ -34,20 +43,27 @@ class Built:
     sut: SystemUnderTest
     locate: Locate
     unjudged: frozenset[str] = frozenset()
+    real: RealChecks | None = None
 
 
-def build_system(system: str, model: str, choices: Choices) -> Built:
-    """Build one of `SYSTEMS`; its sizes are drawn. Raises `UsageError` for a name that is none."""
+def build_system(system: str, model: str, choices: Choices, *, device: str = "modeled") -> Built:
+    """Build one of `SYSTEMS`; its sizes are drawn. Raises `UsageError` for a name that is none, and
+    for a device the system cannot run on.
+    """
+    if device not in DEVICES:
+        raise UsageError("--device", device, f"give one of {', '.join(DEVICES)}")
     if system == "arena":
         if importlib.util.find_spec("onearena.stress.arena_sut") is None:
             raise UsageError("--system", system, "this build has no arena; give toy")
         module = importlib.import_module("onearena.stress.arena_scenarios")
-        built = module.build(model, choices)
+        built = module.build(model, choices, device=device)
         assert isinstance(built, Built), f"arena_scenarios.build gave {built!r}"
         return built
     name, _, bug = system.partition(":")
     if name != "toy" or bug not in ("", *BUGS):
         raise UsageError("--system", system, f"give one of {', '.join(SYSTEMS)}")
+    if device != "modeled":
+        raise UsageError("--device", device, f"{system} runs on the modeled device only")
     return _toy(bug, choices)
 
 

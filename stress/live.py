@@ -1,0 +1,208 @@
+"""A campaign that can be watched while it runs: arenas and progress, published for the exporter.
+
+Nothing here is read by a decision: a watched schedule has the trace of an unwatched one. With one
+job the schedules run in the campaign's own process and its arena is seen directly; with more, each
+worker sends what it published along with its results.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import CollectorRegistry
+
+from onearena.core.arena import Arena
+from onearena.metrics.collector import collector_of
+from onearena.metrics.exporter import ADDRESS, Exporter, start_exporter
+from onearena.metrics.harness import HarnessSource, Progress
+from onearena.metrics.metric import ARENAS_MAX, LONG_SECONDS
+from onearena.metrics.recorder import Recorder
+from onearena.metrics.security import Security
+from onearena.metrics.source import PERIOD_S, Published, SnapshotSource
+from onearena.stress.report import failure_text
+
+if TYPE_CHECKING:
+    from onearena.stress.campaign import Summary
+    from onearena.stress.run import RunResult
+    from onearena.stress.world import World
+
+PROGRESS_EVERY_S: Final = 0.5
+SEND_EVERY_S: Final = 0.5
+DEVICE: Final = "modeled"
+FAILURE_TEXT_MAX: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Where a campaign is watched. `port` 0 takes a free one."""
+
+    port: int
+    address: str = ADDRESS
+    security: Security = field(default_factory=Security)
+
+
+class ArenaProbe:
+    """Follows the arenas of one process's schedules, one after the other, under one name."""
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        *,
+        send: Callable[[Published], None] | None = None,
+    ) -> None:
+        self.source = source
+        self._send = send
+        self._sent = 0
+        self._sut: object = None
+
+    def begin(self, world: World) -> None:
+        """A schedule starts."""
+        sut = world.sut.inner
+        self._sut = sut
+        recorder = self.source.recorder
+        if recorder is not None:
+            recorder.begin([band.name for band in world.bands])
+            world.reports = recorder
+            if isinstance(sut, Arena):
+                sut.observe(recorder)
+
+    def tick(self) -> None:
+        """A quiet point: between two steps of the world."""
+        assert self._sut is not None, "a probe ticks between begin and end"
+        self.source.tick(self._sut)  # type: ignore[arg-type]
+        if self._send is not None:
+            latest = self.source.latest
+            if latest is not None and latest.serial != self._sent:
+                self._sent = latest.serial
+                self._send(latest)
+
+    def end(self) -> None:
+        """The schedule is over, however it ended."""
+        if self._sut is not None:
+            self.source.finish(self._sut)  # type: ignore[arg-type]
+            self._sut = None
+
+
+def worker_probe(name: str, send: Callable[[Published], None]) -> ArenaProbe:
+    """The probe of a worker process: snapshots with units, since nobody can ask it for them."""
+    source = SnapshotSource(
+        name, device=DEVICE, period_s=SEND_EVERY_S, recorder=Recorder(), with_units=True
+    )
+    return ArenaProbe(source, send=send)
+
+
+class Live:
+    """The exporter of a campaign, and what it shows. `close` ends it."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._collector = collector_of(self._registry)
+        self._harness = HarnessSource()
+        self._sources: dict[str, SnapshotSource] = {}
+        self._schedules: Counter[tuple[str, str]] = Counter()
+        self._steps: Counter[str] = Counter()
+        self._seconds: dict[str, tuple[list[int], float]] = {}
+        self._progress = Progress()
+        self._due = 0.0
+        self._stale = True
+        self.exporter: Exporter = start_exporter(
+            watch.port,
+            address=watch.address,
+            registry=self._registry,
+            security=watch.security,
+            harness=self._harness,
+        )
+
+    def probe_here(self) -> ArenaProbe:
+        """The probe for schedules that run in this process."""
+        source = SnapshotSource("0", device=DEVICE, period_s=PERIOD_S, recorder=Recorder())
+        self._collector.add(source)
+        return ArenaProbe(source)
+
+    def receive(self, name: str, published: Published) -> None:
+        """A worker's arena; those beyond the bound of the catalogue are not shown."""
+        source = self._sources.get(name)
+        if source is None:
+            if len(self._sources) >= ARENAS_MAX:
+                return
+            source = self._sources[name] = SnapshotSource(name, device=DEVICE)
+            self._collector.add(source)
+        source.receive(published)
+
+    def note(self, result: RunResult) -> None:
+        """A schedule's result, first runs only."""
+        strategy = "none" if result.options is None else result.options.strategy
+        self._schedules[strategy, result.verdict] += 1
+        self._steps[strategy] += result.steps
+        counts, total = self._seconds.get(strategy, ([0] * (len(LONG_SECONDS) + 1), 0.0))
+        counts[bisect_left(LONG_SECONDS, result.seconds)] += 1
+        self._seconds[strategy] = (counts, total + result.seconds)
+        now = time.time()
+        failed = result.verdict != "pass"
+        self._progress = replace(
+            self._progress,
+            last_result_s=now,
+            last_failure_s=now if failed else self._progress.last_failure_s,
+        )
+        self._stale = True
+        if failed:
+            self._due = 0.0
+
+    def publish(self, summary: Summary, *, now: bool = False) -> None:
+        """Show the progress, at most twice a second unless `now`."""
+        clock = time.monotonic()
+        if clock < self._due and not now:
+            return
+        self._due = clock + PROGRESS_EVERY_S
+        if not self._stale:
+            self._harness.publish(replace(self._progress, taken_s=time.time()))
+            return
+        self._stale = False
+        planned = summary.planned
+        self._progress = replace(
+            self._progress,
+            schedules=dict(self._schedules),
+            steps=dict(self._steps),
+            seconds={name: (tuple(c), total) for name, (c, total) in self._seconds.items()},
+            crowded_steps=summary.crowded_steps,
+            busy_steps=summary.busy_steps,
+            failures_by_oracle=dict(summary.failures_by_oracle),
+            coverage={
+                "reached": len(summary.reach),
+                "planned": len(planned),
+                "planned_reached": sum(1 for count in planned.values() if count),
+            },
+            rechecks={
+                "same": summary.rechecked - len(summary.nondeterministic),
+                "differs": len(summary.nondeterministic),
+            },
+            jobs=summary.jobs,
+            taken_s=time.time(),
+            summary=summary.to_json(),
+            failures=tuple(_failure(result) for result in summary.failures),
+        )
+        self._harness.publish(self._progress)
+
+    def close(self) -> None:
+        """End the exporter."""
+        self.exporter.close()
+
+
+def _failure(result: RunResult) -> dict[str, object]:
+    return {
+        "seed": result.seed,
+        "model": result.model,
+        "system": result.system,
+        "verdict": result.verdict,
+        "step": result.steps,
+        "violations": [violation.to_json() for violation in result.violations],
+        "crash": result.crash[:FAILURE_TEXT_MAX],
+        "text": failure_text(result)[:FAILURE_TEXT_MAX],
+    }
