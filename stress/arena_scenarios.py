@@ -2,7 +2,8 @@
 
 Real geometries at small scale: the units are as large as the model's, their number is small, so
 that a schedule of a few hundred steps fills the arena, runs into every refusal, and moves every
-band.
+band. Layers are cut until the arena is small enough for a device on which real bytes move, whatever
+the device: one choices file is one arena.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from onearena.core.plan import StoragePlan
 from onearena.core.sub_pools import SubPoolPlan, sub_pools_of
 from onearena.stress.arena_sut import ArenaSut
 from onearena.stress.choices import Choices
+from onearena.stress.cut_layers import fitting_cut
 from onearena.stress.systems import Built, locator
 
 PORTFOLIO: Final = (
@@ -40,8 +42,15 @@ UNITS_MAX: Final = 4096
 TIGHTNESS: Final = ("exact", "short", "tight", "tight", "tight", "roomy")
 
 
-def build(model: str, choices: Choices) -> Built:
-    """Draw an arena of `model` ("any": of the portfolio) and put it on a fresh device."""
+HOST_BYTES_MAX: Final = 64 << 20
+"""Of the host tier of one band; at least two units."""
+
+
+def build(model: str, choices: Choices, *, device: str = "modeled") -> Built:
+    """Draw an arena of `model` ("any": of the portfolio) and put it on a fresh device.
+
+    `device` "threads" runs the work on real bytes beside the modeled device; no draw depends on it.
+    """
     name = model
     if model == "any":
         name = PORTFOLIO[choices.pick("arena.model", len(PORTFOLIO))]
@@ -52,10 +61,12 @@ def build(model: str, choices: Choices) -> Built:
     page, sub_pools = _page(declaration_pools(name), choices)
     counts = _counts(sub_pools, choices)
     anchors = [16 * choices.pick("arena.anchor", 64) for _ in range(max(0, len(sub_pools) - 2))]
+    declaration, counts = fitting_cut(name, page, counts, anchors)
     exact = StoragePlan.from_units(
         declaration, page_size=page, counts=counts, float_anchor_bytes=anchors, allow_tiny=True
     ).arena_bytes
     # A byte budget is no sum of units: the plan has to use all of it.
+    sub_pools = sub_pools_of(declaration, page_size=page)
     odd_bytes = 16 * choices.pick("arena.odd_bytes", min(p.unit_bytes for p in sub_pools) // 16)
     budget_bytes = exact + odd_bytes if choices.chance("arena.odd", 500) else exact
     plan = StoragePlan.from_units(
@@ -77,10 +88,18 @@ def build(model: str, choices: Choices) -> Built:
         band: (shape.grid.origin_bytes, shape.grid.unit_bytes)
         for band, shape in enumerate(plan.geometry.bands)
     }
-    device = ModeledDevice(grids=grids, eager=True)
-    sut = ArenaSut(plan, device, options)
+    if device == "threads":
+        # Only here: a schedule on the modeled device alone needs no memory and no torch.
+        from onearena.stress.real_forwards import real_device
+
+        paired, real = real_device(plan, options, grids, seed=choices.seed)
+        sut = ArenaSut(plan, paired, options)
+        sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
+        return Built(paired, sut, locator(sut), real=real)
+    modeled = ModeledDevice(grids=grids, eager=True)
+    sut = ArenaSut(plan, modeled, options)
     sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
-    return Built(device, sut, locator(sut))
+    return Built(modeled, sut, locator(sut))
 
 
 def declaration_pools(name: str) -> dict[int, tuple[SubPoolPlan, ...]]:
