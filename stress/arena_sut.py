@@ -24,6 +24,10 @@ class ArenaSut(Arena):
         self.device = device
         self.plan = plan_facts(plan, settings, self.schedule_stream)
 
+    def state_digest(self) -> str:
+        """Hash of all that later calls depend on; equal on every device. O(pool)."""
+        return self._state.store.digest()
+
 
 def plan_facts(plan: StoragePlan, options: ArenaOptions, schedule_stream: int) -> PlanFacts:
     """What the harness may know of `plan`."""
