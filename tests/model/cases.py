@@ -17,9 +17,10 @@ from onearena.core.view import ArenaView, BandView
 
 SCALE = ALIGN_BYTES
 LIVE, HOLE, PENDING, VACATED = "L", "h", "p", "v"
-PINNED, SENDING, FREED_SENDING, QUARANTINED = "P", "T", "f", "Q"
-COUNTED = frozenset((LIVE, PINNED, SENDING, QUARANTINED))
-FIXED = frozenset((PINNED, SENDING, FREED_SENDING, QUARANTINED))
+PINNED, SENDING, FREED_SENDING = "P", "T", "f"
+QUARANTINED, FREED_QUARANTINED = "Q", "q"
+COUNTED = frozenset((LIVE, PINNED, SENDING, QUARANTINED, FREED_QUARANTINED))
+FIXED = frozenset((PINNED, SENDING, FREED_SENDING, QUARANTINED, FREED_QUARANTINED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case
 
 def _letter(rng: random.Random, *, fullness: float, fixing: float, freeing: float) -> str:
     if rng.random() < fixing:
+        # A pin in a band that has to move is the rarest case of interest: four in nine.
         return rng.choice(
-            (PINNED, PINNED, PINNED, PINNED, SENDING, SENDING, FREED_SENDING, QUARANTINED)
+            (*4 * (PINNED,), SENDING, SENDING, FREED_SENDING, QUARANTINED, FREED_QUARANTINED)
         )
     if rng.random() < fullness:
         return LIVE
@@ -141,10 +143,10 @@ def view_of(case: Case, *, epoch: int = 7) -> ArenaView:
                 low_unit=min(units, default=edge),
                 high_unit=max(units) + 1 if units else edge,
                 live=having(LIVE, PINNED, SENDING, QUARANTINED),
-                pending=having(PENDING, FREED_SENDING),
+                pending=having(PENDING, FREED_SENDING, FREED_QUARANTINED),
                 vacated=having(VACATED),
                 transfer=having(SENDING, FREED_SENDING),
-                quarantined=having(QUARANTINED),
+                quarantined=having(QUARANTINED, FREED_QUARANTINED),
                 pinned=having(PINNED),
             )
         )

@@ -6,7 +6,7 @@ planner but the plan and the view.
 
 from __future__ import annotations
 
-from onearena.core.relayout import Plan
+from onearena.core.relayout import Plan, Waits
 from onearena.core.view import ArenaView
 
 
@@ -49,6 +49,7 @@ def check_plan(view: ArenaView, plan: Plan) -> None:
             sources, targets = batch.sources.tolist(), batch.targets.tolist()
             assert len(sources) == len(set(sources)) == len(targets) == len(set(targets)) > 0
             assert not set(sources) & set(targets), "a batch reads bytes it writes"
+            settles = False
             for source, target in zip(sources, targets, strict=True):
                 assert (index, source) in content, f"{source} of band {index} is not live"
                 assert source not in band.fixed, f"{source} of band {index} is fixed"
@@ -57,7 +58,13 @@ def check_plan(view: ArenaView, plan: Plan) -> None:
                 assert (index, target) not in content
                 assert target not in band.fixed
                 content[index, target] = content.pop((index, source))
+                start, end = grid.start(target), grid.end(target)
+                settles |= target in band.unsettled or any(
+                    start < grids[other].end(unit) and grids[other].start(unit) < end
+                    for other, unit in left_bytes
+                )
                 copied += grid.unit_bytes
+            assert (batch.waits is Waits.SETTLE) == settles
         # Step 3: the frontier retreats past nothing that is live or under a transfer.
         for unit in range(low, high):
             if not new_low <= unit < new_high:
@@ -67,6 +74,11 @@ def check_plan(view: ArenaView, plan: Plan) -> None:
                     left_bytes.add((index, unit))
         frontiers[index] = (new_low, new_high)
     assert copied == plan.copied_bytes
+    written = [(batch.band, unit) for batch in plan.batches for unit in batch.targets.tolist()]
+    written += [(index, unit) for index, units in enumerate(plan.grants) for unit in units.tolist()]
+    again = sum(unit in bands[index].unsettled for index, unit in written)
+    passed = sum(unit in bands[index].unsettled for index, unit in left_bytes)
+    assert again + passed == plan.waits, (again, passed, plan.waits)
     assert sorted(content.values()) == sorted(
         (index, unit) for index, band in enumerate(bands) for unit in band.handed_out
     ), "content was lost"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from brute_force import BruteForce
-from cases import SCALE, Case, brute_bytes, fixed_of, geometry_of, random_case, view_of
+from cases import COUNTED, SCALE, Case, brute_bytes, fixed_of, geometry_of, random_case, view_of
 
 from onearena.core.answers import Answer, Blocked, Fits, Infeasible, Rung
 from onearena.core.fit import fits, largest_multiple, more_units
@@ -33,13 +33,15 @@ def expected_kind(brute: BruteForce, case: Case) -> str:
     """The answer that the rules give, from searches alone."""
     if brute_bytes(brute, case) >= 0:
         held = fixed_of(case)
-        live = set("LPTQ")
         for rung, bands in (
             (Rung.NONE, range(len(case.bands))),
             (Rung.COMPACT, case.floats),
         ):
             stay = frozenset(
-                (i, start) for i in bands for start, letter in case.bands[i].cells if letter in live
+                (i, start)
+                for i in bands
+                for start, letter in case.bands[i].cells
+                if letter in COUNTED
             )
             if brute_bytes(brute, case, fixed=held | stay) >= 0:
                 return rung.name

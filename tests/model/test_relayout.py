@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from brute_force import BruteForce
 from cases import SCALE, Case, CaseBand, brute_bytes, random_case, view_of
 from plan_check import check_plan
 from relayout_sweep import arena_of, least_bytes, least_cost
+from words_case import words_of
 
-from onearena.core.answers import Fits, Rung
+from onearena.core.answers import Blocked, Fits, Infeasible, Rung
 from onearena.core.fit import fits
 from onearena.core.relayout import Plan, plan
+from onearena.core.relayout_words import plan_words
 
 CASES = 4_000
 
@@ -116,3 +119,94 @@ def test_plans_are_deterministic_and_change_nothing() -> None:
         first, second = plan(view, case.demand), plan(view_of(case), case.demand)
         assert repr(first) == repr(second)
         assert view == view_of(case)
+
+
+PLANNERS: list[Callable[[Case], Plan | Blocked | Infeasible]] = [
+    lambda case: plan(view_of(case), case.demand),
+    lambda case: plan_words(words_of(case), case.demand),
+]
+
+
+def cells(unit: int, first: int, letters: str) -> CaseBand:
+    """A band whose cells from address ``first`` on hold ``letters``."""
+    starts = range(first, first + unit * len(letters), unit)
+    return CaseBand(unit, first % unit, tuple(zip(starts, letters, strict=True)))
+
+
+def copies(case: Case, got: Plan | Blocked | Infeasible) -> list[tuple[int, int, int]]:
+    """(band, from, to) of every copy, by start byte."""
+    assert isinstance(got, Plan), got
+    grids = [band.grid for band in view_of(case).bands]
+    return [
+        (
+            batch.band,
+            grids[batch.band].start(source) // SCALE,
+            grids[batch.band].start(target) // SCALE,
+        )
+        for batch in got.batches
+        for source, target in zip(batch.sources.tolist(), batch.targets.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize(
+    ("float_letters", "demand", "expected"),
+    [
+        ("LhLL", (0, 0, 1), [(1, 8, 4)]),
+        ("PhLL", (0, 0, 1), [(1, 8, 4)]),
+        ("LhLP", (0, 0, 1), None),
+        ("LhLT", (0, 0, 1), None),
+        ("Lhpf", (0, 0, 1), None),
+        ("LhLL", (1, 0, 0), [(1, 2, 4)]),
+        ("PhLL", (1, 0, 0), None),
+        ("LpLL", (0, 0, 1), [(1, 8, 4)]),
+    ],
+)
+def test_what_is_fixed_stays_and_the_rest_gives_way(
+    planner: Callable[[Case], Plan | Blocked | Infeasible],
+    float_letters: str,
+    demand: tuple[int, ...],
+    expected: list[tuple[int, int, int]] | None,
+) -> None:
+    bands = (cells(1, 0, "LL"), cells(2, 2, float_letters), cells(1, 10, "LL"))
+    case = Case(12, bands, demand)
+    got = planner(case)
+    if expected is None:
+        assert isinstance(got, Blocked)
+    else:
+        assert copies(case, got) == expected
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_float_moves_where_that_copies_fewer_bytes_than_compaction(
+    planner: Callable[[Case], Plan | Blocked | Infeasible],
+) -> None:
+    """Compaction would do and copies a unit of 5 bytes; a float's unit of 1 byte does as well."""
+    bands = (cells(5, 0, "hL"), cells(1, 10, "L"), cells(1, 11, "LhL"), cells(1, 14, "L"))
+    case = Case(15, bands, (0, 1, 0, 0))
+    assert fits(view_of(case), case.demand) == Fits(Rung.COMPACT)
+    got = planner(case)
+    assert copies(case, got) == [(2, 11, 12)]
+    assert isinstance(got, Plan)
+    assert got.rung is Rung.RELAYOUT
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_of_equal_bytes_the_lower_rung_wins(
+    planner: Callable[[Case], Plan | Blocked | Infeasible],
+) -> None:
+    bands = (cells(1, 0, "hL"), cells(1, 2, "L"), cells(1, 3, "LhL"), cells(1, 6, "L"))
+    case = Case(7, bands, (0, 1, 0, 0))
+    assert copies(case, planner(case)) == [(0, 1, 0)]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_holes_and_new_cells_come_before_pending_ones(
+    planner: Callable[[Case], Plan | Blocked | Infeasible],
+) -> None:
+    case = Case(9, (cells(1, 0, "LphpL"), cells(1, 9, "")), (4, 0))
+    got = planner(case)
+    assert isinstance(got, Plan)
+    first = view_of(case).bands[0].grid.first_unit
+    assert (got.grants[0] - first).tolist() == [2, 5, 6, 7]
+    assert got.waits == 0

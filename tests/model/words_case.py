@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from cases import (
     COUNTED,
+    FIXED,
+    FREED_QUARANTINED,
     FREED_SENDING,
     HOLE,
     PENDING,
@@ -34,11 +36,13 @@ WORDS = {
     SENDING: layout.LIVE | TRANSFER,
     FREED_SENDING: layout.PENDING | TRANSFER,
     QUARANTINED: layout.LIVE | layout.UNIT_QUARANTINED,
+    FREED_QUARANTINED: layout.PENDING | layout.UNIT_QUARANTINED,
 }
 COUNTERS = {
     HOLE: layout.B_HOLE,
     PENDING: layout.B_PENDING,
     FREED_SENDING: layout.B_PENDING,
+    FREED_QUARANTINED: layout.B_PENDING,
     VACATED: layout.B_VACATED,
 }
 
@@ -59,10 +63,11 @@ def words_of(case: Case, *, epoch: int = 7) -> Words:
             words[words[head + layout.B_UNIT_WORD] + unit] = WORDS.get(letter, layout.LIVE)
             words[head + COUNTERS.get(letter, layout.B_LIVE)] += 1
             words[head + layout.B_FREED_FIXED] += letter == FREED_SENDING
+            words[head + layout.B_QUARANTINED_FREED] += letter == FREED_QUARANTINED
             maps = [layout.B_HOLE_MAP if letter == HOLE else layout.B_OCCUPIED_MAP]
-            if letter in {PINNED, SENDING, FREED_SENDING, QUARANTINED}:
+            if letter in FIXED:
                 maps.append(layout.B_FIXED_MAP)
-            if letter in {PENDING, VACATED, FREED_SENDING}:
+            if letter in {PENDING, VACATED, FREED_SENDING, FREED_QUARANTINED}:
                 maps.append(layout.B_RELEASED_MAP)
             for at in maps:
                 kernels.map_set(words, head + at, levels, unit - first)
