@@ -9,7 +9,7 @@ logged, and exported as it is, because an operator needs to see it.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -22,7 +22,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
-from prometheus_client.utils import floatToGoString
 
 from onearena.core.errors import UsageError
 from onearena.core.rules import UseKind
@@ -251,8 +250,8 @@ def harness_rows(progress: Progress) -> Rows:
         "last_failure_timestamp_seconds": progress.last_failure_s,
         "last_result_timestamp_seconds": progress.last_result_s,
     }
-    labelled = {
-        "schedules": progress.schedules,
+    labelled: dict[str, Mapping[tuple[str, ...], float | Histogram]] = {
+        "schedules": {key: count for key, count in progress.schedules.items()},
         "steps": {(strategy,): count for strategy, count in progress.steps.items()},
         "failures": {(oracle,): count for oracle, count in progress.failures_by_oracle.items()},
         "coverage_points": {(k,): n for k, n in (planned | dict(progress.coverage)).items()},
@@ -307,9 +306,13 @@ def _add(family: Family, metric: Metric, labels: tuple[str, ...], value: float |
     seen = 0
     for bound, count in zip((*metric.buckets, float("inf")), counts, strict=True):
         seen += count
-        family.add_sample(f"{metric.name}_bucket", {**named, "le": floatToGoString(bound)}, seen)
+        family.add_sample(f"{metric.name}_bucket", {**named, "le": _bound_text(bound)}, seen)
     family.add_sample(f"{metric.name}_count", named, seen)
     family.add_sample(f"{metric.name}_sum", named, total)
+
+
+def _bound_text(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(bound)
 
 
 _ARENA_NAMES: Final = tuple(metric.name for metric in CATALOGUE if "arena" in metric.label_names)

@@ -50,6 +50,7 @@ def counter_values(
     values: Values = _zeros(bands)
     for key, count in counters.items():
         name, *rest = key.split("/")
+        sample: tuple[str, tuple[str, ...]]
         match rest:
             case [] if name in _PLAIN:
                 sample = (_PLAIN[name], ())

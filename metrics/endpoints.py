@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from onearena.core.arena_units import UnitRow
-from onearena.core.snapshot import Snapshot
+from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.metrics.collector import ArenaCollector
 from onearena.metrics.pixels import WIDTH_MAX, pixels
 from onearena.metrics.source import Published, Question, SnapshotSource, unit_rows_of
@@ -115,7 +115,8 @@ class Endpoints:
 
     def _health(self) -> Response:
         stale = [
-            f"arena {source.name}: no snapshot for {source.age_s:.0f} s"
+            f"arena {source.name}: no snapshot "
+            + (f"for {source.age_s:.0f} s" if source.latest else "yet")
             for source in self._collector.sources
             if source.age_s > self._stale_s
         ]
@@ -172,33 +173,31 @@ class Endpoints:
 
     async def _map(self, query: Query) -> Response:
         source, published = self._latest(query)
-        size = published.snapshot.arena_bytes
         width = _number(query, "width", 1024, lowest=1, highest=WIDTH_MAX)
-        start = _number(query, "from", 0, lowest=0, highest=size - 1)
-        end = _number(query, "to", size, lowest=start + 1, highest=size)
         snapshot, states = published.snapshot, tuple(b.states for b in published.snapshot.bands)
         if not any(states):
             snapshot, states = await self._look(source, Question())
+        # A campaign's next arena may have another size than the one published.
+        size = snapshot.arena_bytes
+        start = _number(query, "from", 0, lowest=0, highest=size - 1)
+        end = _number(query, "to", size, lowest=start + 1, highest=size)
         row = pixels(snapshot, states, width=width, start_bytes=start, end_bytes=end)
         headers = (("Onearena-Epoch", str(snapshot.epoch)),)
         return Response(200, row, "application/octet-stream", headers=headers)
 
     async def _units(self, query: Query) -> Response:
         source, published = self._latest(query)
-        names = [band.name for band in published.snapshot.bands]
-        if query.get("band") not in names:
-            raise Refusal(400, f"band: give one of {', '.join(names)}")
-        band = names.index(query["band"])
-        here = published.snapshot.bands[band]
+        here = _band(published.snapshot, query)
         first = _number(query, "from", here.low_unit, lowest=0, highest=1 << 40)
         count = _number(query, "count", 100, lowest=1, highest=UNITS_MAX)
         snapshot = published.snapshot
         rows: tuple[UnitRow, ...] = ()
         if here.states:
-            rows = unit_rows_of(snapshot, band, first, count)
+            rows = unit_rows_of(snapshot, snapshot.bands.index(here), first, count)
         else:
-            snapshot, rows = await self._look(source, Question(band=band, first=first, count=count))
-            here = snapshot.bands[band]
+            question = Question(band=here.name, first=first, count=count)
+            snapshot, rows = await self._look(source, question)
+            here = _band(snapshot, query)
         document = {
             "version": API_VERSION,
             "arena": source.name,
@@ -289,6 +288,14 @@ def summary(source: SnapshotSource, published: Published, *, keep: int) -> dict[
         "uses": uses,
         "counters": dict(sorted(snapshot.counters.items())),
     }
+
+
+def _band(snapshot: Snapshot, query: Query) -> BandSnapshot:
+    for band in snapshot.bands:
+        if band.name == query.get("band"):
+            return band
+    names = ", ".join(band.name for band in snapshot.bands)
+    raise Refusal(400, f"band: give one of {names}")
 
 
 def _json(document: object) -> bytes:

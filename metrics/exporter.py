@@ -123,14 +123,13 @@ class Exporter:
             self._loop.close()
 
     async def _serve(self) -> None:
-        options = {} if self._context is None else {"ssl_handshake_timeout": REQUEST_S}
         server = await asyncio.start_server(
             self._connected,
             sock=self._socket,
             limit=HEAD_BYTES_MAX,
             backlog=BACKLOG,
             ssl=self._context,
-            **options,
+            ssl_handshake_timeout=None if self._context is None else REQUEST_S,
         )
         await self._stop.wait()
         server.close()

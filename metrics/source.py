@@ -53,12 +53,13 @@ class Published:
 class Question:
     """A look at units that a reader asked for; `answer` is set once, by the control thread.
 
-    `band` -1 asks for the states of all units, else for `count` rows of one band from `first` on.
+    Without a `band` it asks for the states of all units, else for `count` rows of the band of that
+    name from `first` on: none if the arena watched by then has no such band.
     """
 
     __slots__ = ("answer", "band", "count", "first")
 
-    def __init__(self, *, band: int = -1, first: int = 0, count: int = 0) -> None:
+    def __init__(self, *, band: str = "", first: int = 0, count: int = 0) -> None:
         self.band = band
         self.first = first
         self.count = count
@@ -70,6 +71,7 @@ class SnapshotSource:
 
     `name` is the value of the label `arena`. `period_s` bounds how often `tick` takes a snapshot;
     `clock` is monotonic and decides nothing but that. `callers` get label values of their own.
+    `with_units`: every snapshot holds the state of each unit, for readers that cannot ask.
     """
 
     def __init__(
@@ -83,12 +85,14 @@ class SnapshotSource:
         wall: Callable[[], float] = time.time,
         recorder: Recorder | None = None,
         callers: Iterable[str] = (),
+        with_units: bool = False,
     ) -> None:
         self.name = name
         self.device = device
         self.labels = dict(labels or {})
         self.callers = tuple(callers)
         self.recorder = recorder
+        self._with_units = with_units
         self._period_s = period_s
         self._clock = clock
         self._wall = wall
@@ -129,7 +133,7 @@ class SnapshotSource:
     def publish(self, arena: Watched) -> Published:
         """Take a snapshot and show it from now on. O(bands + outstanding uses)."""
         return self.show(
-            arena.snapshot(units=False),
+            arena.snapshot(units=self._with_units),
             fit=arena.fit_units() if isinstance(arena, Arena) else (),
         )
 
@@ -155,25 +159,28 @@ class SnapshotSource:
 
     def finish(self, arena: Watched) -> None:
         """The arena is used up; its totals go on under the next one this source watches."""
-        last = self.publish(arena).snapshot
+        last = arena.snapshot(units=False)
         bands = [band.name for band in last.bands]
         ended = counter_values(last.counters, bands, self.callers)
         # A new dictionary: the old one may be in readers' hands.
         self._earlier = add_values(self._earlier, ended)
 
     def _answer(self, arena: Watched, question: Question) -> None:
-        if isinstance(arena, Arena):
-            snapshot = arena.snapshot(units=False)
-            if question.band < 0:
-                question.answer = (snapshot, arena.unit_states())
-            else:
-                rows = arena.unit_rows(question.band, question.first, question.count)
-                question.answer = (snapshot, rows)
+        real = arena if isinstance(arena, Arena) else None
+        snapshot = arena.snapshot(units=real is None)
+        if not question.band:
+            states = tuple(band.states for band in snapshot.bands)
+            question.answer = (snapshot, states if real is None else real.unit_states())
             return
-        snapshot = arena.snapshot(units=True)
-        states = tuple(band.states for band in snapshot.bands)
-        rows = unit_rows_of(snapshot, question.band, question.first, question.count)
-        question.answer = (snapshot, states if question.band < 0 else rows)
+        rows: tuple[UnitRow, ...] = ()
+        names = [band.name for band in snapshot.bands]
+        if question.band in names:
+            band, first, count = names.index(question.band), question.first, question.count
+            if real is None:
+                rows = unit_rows_of(snapshot, band, first, count)
+            else:
+                rows = real.unit_rows(band, first, count)
+        question.answer = (snapshot, rows)
 
 
 _STATE_NAMES: Final = ("beyond", "hole", "live", "pending", "vacated")

@@ -190,8 +190,13 @@ class Requests:
         index = self.world.choices.pick("retract.which", len(self.active))
         request = self.active[index]
         self.world.note("retract.in_flight" if request.in_flight else "retract.quiet")
-        self.release(request)
+        self._give_up(request)
         self.waiting.append(request.wanted)
+
+    def _give_up(self, request: Request) -> None:
+        if self.world.reports is not None:
+            self.world.reports.retracted(f"of {request.length} tokens", tokens=request.length)
+        self.release(request)
 
     def release(self, request: Request) -> None:
         """Free all the request holds."""
@@ -234,7 +239,7 @@ class Requests:
             elif others:
                 request = others[world.choices.pick("pressure.retract", len(others))]
                 world.note("retract.in_flight" if request.in_flight else "retract.quiet")
-                self.release(request)
+                self._give_up(request)
             else:
                 break
         return world.held_bytes < before
@@ -312,6 +317,9 @@ class Requests:
         """Drop the oldest entry, or any."""
         world = self.world
         entry = self.cache.pop(world.pick_of("evict.which", len(self.cache), 3))
+        if world.reports is not None:
+            for facts, ids in zip(world.bands, entry.ids, strict=True):
+                world.reports.evicted(facts.name, len(ids))
         world.free(entry.all_ids())
 
     def can_trim(self) -> bool:

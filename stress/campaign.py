@@ -19,10 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from onearena.core.errors import DeviceError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.run import RunResult, RunSpec, run_schedule
+
+if TYPE_CHECKING:
+    from onearena.metrics.source import Published
+    from onearena.stress.live import Live
 
 CHUNK_SEEDS: Final = 8
 RECHECK_EVERY: Final = 64
@@ -30,6 +35,7 @@ ARRIVALS_WINDOW: Final = 256
 PREFIX_IDS_KEPT: Final = 64
 VACUITY_SCHEDULES: Final = 2000
 FAILURES_KEPT_MAX: Final = 100
+DEATHS_MAX: Final = 8
 
 EXIT_PASS: Final = 0
 EXIT_RULE: Final = 1
@@ -239,9 +245,10 @@ Task = tuple[int, int, bool]
 
 
 class _Worker:
-    __slots__ = ("at", "connection", "process", "task")
+    __slots__ = ("at", "connection", "name", "process", "task")
 
-    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+    def __init__(self, process: BaseProcess, connection: Connection, name: str) -> None:
+        self.name = name
         self.process = process
         self.connection = connection
         self.task: Task | None = None
@@ -249,10 +256,16 @@ class _Worker:
 
 
 class Campaign:
-    """Runs a plan. `run` returns the summary; results go to `on_result` as they come."""
+    """Runs a plan. `run` returns the summary; results go to `on_result` as they come.
 
-    def __init__(self, plan: Plan, *, planned: tuple[str, ...] = ()) -> None:
+    With `live` it is watched; then a single job runs in this process, where its arena can be seen.
+    """
+
+    def __init__(
+        self, plan: Plan, *, planned: tuple[str, ...] = (), live: Live | None = None
+    ) -> None:
         self.plan = plan
+        self.live = live
         jobs = plan.jobs or os.cpu_count() or 1
         if plan.last is not None:
             jobs = max(1, min(jobs, math.ceil((plan.last - plan.first) / CHUNK_SEEDS)))
@@ -264,19 +277,23 @@ class Campaign:
         self._digests: dict[int, str] = {}
         self._workers: list[_Worker] = []
         self._hash_seed = 1
-        self._chunk = CHUNK_SEEDS
+        self._here: int | None = None  # the seed that runs in this process
+        self._deaths = 0  # of workers, since the last result
 
     def run(self, on_result: OnResult | None = None) -> Summary:
         """Run until the seeds, the budget or the patience of the user end; or at a failure."""
         started = time.monotonic()
         summary = self.summary
         try:
-            for _ in range(self.jobs):
+            here = self.live is not None and self.jobs == 1
+            for _ in range(0 if here else self.jobs):
                 self._start()
-            for result in self._results(started):
+            for result in self._results_here(started) if here else self._results(started):
                 summary.seconds = time.monotonic() - started
                 if result is not None:
                     self._take(result)
+                if self.live is not None:
+                    self.live.publish(summary)
                 if on_result is not None:
                     on_result(summary, result[0] if result is not None else None)
                 if not self.plan.keep_going and (summary.failures or summary.nondeterministic):
@@ -286,6 +303,8 @@ class Campaign:
         finally:
             summary.seconds = time.monotonic() - started
             self._stop()
+            if self.live is not None:
+                self.live.publish(summary, now=True)
         summary.next_seed = self._resume_seed()
         return summary
 
@@ -298,6 +317,8 @@ class Campaign:
                 summary.nondeterministic.append(result.seed)
             return
         summary.add(result)
+        if self.live is not None:
+            self.live.note(result)
         due = self.plan.recheck and result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
         if due:
             self._digests[result.seed] = result.digest
@@ -321,6 +342,18 @@ class Campaign:
                     if found is not None:
                         yield found
 
+    def _results_here(self, started: float) -> Iterator[tuple[RunResult, bool] | None]:
+        """Results of schedules that run in this process, under the eyes of `live`."""
+        assert self.live is not None, "only a watched campaign runs here"
+        probe, budget = self.live.probe_here(), self.plan.budget_s
+        while (task := self._next_task()) is not None:
+            for seed in range(task[0], task[1]):
+                self._here = None if task[2] else seed
+                if budget is not None and time.monotonic() - started >= budget:
+                    return
+                yield run_schedule(self.plan.spec(seed), probe), task[2]
+            self._here = None
+
     def _feed(self) -> None:
         for worker in self._workers:
             if worker.task is not None:
@@ -335,7 +368,7 @@ class Campaign:
         if self._tasks:
             return self._tasks.popleft()
         first = self.summary.next_seed
-        last = first + self._chunk
+        last = first + CHUNK_SEEDS
         if self.plan.last is not None:
             last = min(last, self.plan.last)
         if first >= last:
@@ -347,9 +380,14 @@ class Campaign:
         task = worker.task
         assert task is not None
         try:
-            result: RunResult = worker.connection.recv()
+            result: RunResult | Published = worker.connection.recv()
         except (EOFError, OSError):
             return self._died(worker, task)
+        if not isinstance(result, RunResult):
+            assert self.live is not None, "nobody asked for snapshots"
+            self.live.receive(worker.name, result)
+            return None
+        self._deaths = 0
         worker.at = result.seed + 1
         if worker.at >= task[1]:
             worker.task = None
@@ -361,6 +399,12 @@ class Campaign:
         """
         worker.process.join()
         self._workers.remove(worker)
+        self._deaths += 1
+        if self._deaths > DEATHS_MAX:
+            raise DeviceError(
+                f"{self._deaths} worker processes ended one after the other without a result; "
+                "run one seed with --seed to see why"
+            )
         seed = worker.at
         if seed + 1 < task[1]:
             self._tasks.appendleft((seed + 1, task[1], task[2]))
@@ -375,6 +419,7 @@ class Campaign:
         """The first seed that was handed out and has no result, or the next one."""
         left = [task[0] for task in self._tasks if not task[2]]
         left += [w.at for w in self._workers if w.task is not None and not w.task[2]]
+        left += [] if self._here is None else [self._here]
         return min(left, default=self.summary.next_seed)
 
     def _start(self) -> None:
@@ -385,7 +430,9 @@ class Campaign:
         os.environ["PYTHONHASHSEED"] = str(self._hash_seed)
         self._hash_seed += 1
         try:
-            process = context.Process(target=work, args=(theirs, self.plan), daemon=True)
+            name = self._free_name()
+            watched = "" if self.live is None else name
+            process = context.Process(target=work, args=(theirs, self.plan, watched), daemon=True)
             process.start()
         finally:
             if before is None:
@@ -393,7 +440,11 @@ class Campaign:
             else:
                 os.environ["PYTHONHASHSEED"] = before
         theirs.close()
-        self._workers.append(_Worker(process, ours))
+        self._workers.append(_Worker(process, ours, name))
+
+    def _free_name(self) -> str:
+        taken = {worker.name for worker in self._workers}
+        return next(name for name in map(str, range(len(taken) + 1)) if name not in taken)
 
     def _stop(self) -> None:
         for worker in self._workers:
@@ -406,8 +457,16 @@ class Campaign:
                 worker.process.join()
 
 
-def work(connection: Connection, plan: Plan) -> None:
-    """A worker process: tasks in, results out, until the parent goes away."""
+def work(connection: Connection, plan: Plan, watched: str = "") -> None:
+    """A worker process: tasks in, results out, until the parent goes away.
+
+    With a name to be watched under it sends its arena's snapshots too, between the results.
+    """
+    probe = None
+    if watched:
+        from onearena.stress.live import worker_probe
+
+        probe = worker_probe(watched, connection.send)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     # A schedule makes few cycles (its rig, once); collecting between schedules costs a tenth.
     gc.disable()
@@ -415,15 +474,21 @@ def work(connection: Connection, plan: Plan) -> None:
         while True:
             first, last, _ = connection.recv()
             for seed in range(first, last):
-                connection.send(run_schedule(plan.spec(seed)))
+                connection.send(run_schedule(plan.spec(seed), probe))
             gc.collect()
     except (EOFError, OSError):
         return
 
 
-def run_here(plan: Plan, seed: int) -> RunResult:
+def warm_up(plan: Plan) -> None:
+    """Run one schedule here: kernels are compiled once then, not by every worker at a time."""
+    if plan.system == "arena":
+        run_schedule(plan.spec(plan.first))
+
+
+def run_here(plan: Plan, seed: int, live: Live | None = None) -> RunResult:
     """One schedule in this process."""
-    return run_schedule(plan.spec(seed))
+    return run_schedule(plan.spec(seed), None if live is None else live.probe_here())
 
 
 def as_json(summary: Summary) -> dict[str, Any]:

@@ -7,10 +7,11 @@ seed, or a recording to replay.
 from __future__ import annotations
 
 import hashlib
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from onearena.core.device.modeled import ModeledDevice
 from onearena.core.device.trace import (
@@ -22,6 +23,7 @@ from onearena.core.device.trace import (
     TransferEnd,
     WaitEvent,
 )
+from onearena.core.errors import DeviceError
 from onearena.core.rules import UseKind
 from onearena.stress.actors_copies import Copies
 from onearena.stress.actors_forwards import Forwards
@@ -39,9 +41,14 @@ from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
 from onearena.stress.oracles.table_reach import TableReach
 from onearena.stress.strategies.base import STRATEGIES
-from onearena.stress.systems import build_system
+from onearena.stress.sut import SystemUnderTest
+from onearena.stress.systems import Built, build_system
 from onearena.stress.workload import Options, RequestSource, draw_options
 from onearena.stress.world import World
+
+if TYPE_CHECKING:
+    from onearena.stress.live import ArenaProbe
+    from onearena.stress.real_forwards import RealChecks
 
 ORDER_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
 FULL_EVERY_STEPS: Final = 64
@@ -54,6 +61,9 @@ class RunSpec:
     """What to run. `system` and `model` name what `stress/systems.py` builds.
 
     `recording` (set-up first) replays; `steps` 0 draws the length. `arrivals` feed the requests.
+    `device` is one of `stress.systems.DEVICES`; with `state_digests` the result has a digest of the
+    system's state after every step, and the recording. `judges` names the oracles whose reports
+    count (None: all).
     """
 
     seed: int
@@ -63,6 +73,13 @@ class RunSpec:
     arrivals: tuple[Arrival, ...] = ()
     recording: tuple[StepRecord, ...] | None = None
     keep_trace: bool = False
+    device: str = "modeled"
+    state_digests: bool = False
+    judges: frozenset[str] | None = None
+
+    def judged(self, oracle: str) -> bool:
+        """Whether reports of that oracle count."""
+        return self.judges is None or oracle in self.judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,8 @@ class RunResult:
     """What came of a schedule. `verdict` is pass, violation, crash or stuck.
 
     `crowded_steps` are those above 90% occupancy, `busy_steps` those with three or more forwards
-    in flight on the device. `recording` is kept for failures.
+    in flight on the device. `recording` is kept for failures. `real_accesses` counts what threads
+    really did, `real_overlaps` those that began while one of another thread was going on.
     """
 
     seed: int
@@ -90,6 +108,18 @@ class RunResult:
     calls: int = 0
     records: int = 0
     model_asked: str = "any"
+    state_digests: tuple[str, ...] = ()
+    real_accesses: int = 0
+    real_overlaps: int = 0
+    seconds: float = field(default=0.0, compare=False)  # of this process's clock
+
+
+@runtime_checkable
+class HasStateDigest(Protocol):
+    """A system that can say in one hash what state it is in."""
+
+    def state_digest(self) -> str:
+        """Equal states give equal digests."""
 
 
 class _Meter:
@@ -119,6 +149,8 @@ class Rig:
     violations: list[Violation] = field(default_factory=list)
     oracles: list[Any] = field(default_factory=list)
     meter: _Meter = field(default_factory=_Meter)
+    real: RealChecks | None = None
+    state_digests: list[str] = field(default_factory=list)
     calls: int = 0
     crowded_steps: int = 0
     busy_steps: int = 0
@@ -126,7 +158,7 @@ class Rig:
 
 def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     """Wire device, system, oracles and world; draws the set-up from `choices`."""
-    built = build_system(spec.system, spec.model, choices)
+    built = build_system(spec.system, spec.model, choices, device=spec.device)
     device, inner = built.device, built.sut
     violations: list[Violation] = []
     cells = TableReach()
@@ -139,7 +171,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
         def follow(record: object) -> None:
             found = feed(record)
             if found:
-                violations.extend(v for v in found if v.oracle not in built.unjudged)
+                violations.extend(v for v in found if _counts(v, spec, built))
 
         return follow
 
@@ -161,27 +193,35 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     transfers = Transfers(world, requests) if inner.capabilities.transfers else None
     Memory(world, requests)
     actors = Actors(requests, forwards, copies, transfers)
-    rig = Rig(world, device, actors, cells, violations, [order, call_oracles])
+    rig = Rig(world, device, actors, cells, violations, [order, call_oracles], real=built.real)
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig
 
 
-def run_schedule(spec: RunSpec) -> RunResult:
+def _counts(violation: Violation, spec: RunSpec, built: Built) -> bool:
+    """Whether a report is one that this run is judged by."""
+    return spec.judged(violation.oracle) and violation.oracle not in built.unjudged
+
+
+def run_schedule(spec: RunSpec, probe: ArenaProbe | None = None) -> RunResult:
     """Run one schedule to its end or to the first broken rule. Never raises for what the system
-    does.
+    does. `probe` looks on and changes nothing.
     """
+    started = time.perf_counter()
     recording = spec.recording
     choices = Choices(spec.seed, setup=recording[0].decisions if recording else None)
     rig: Rig | None = None
     verdict, crash = "pass", ""
     try:
         rig = build_rig(spec, choices)
-        run_rig(rig, spec)
+        run_rig(rig, spec, probe)
     except StuckError as stuck:
         verdict, crash = "stuck", str(stuck)
     except Exception:  # noqa: BLE001 - whatever a system raises is a result, not our end
         verdict, crash = "crash", traceback.format_exc(limit=12)
+    if rig is not None and rig.real is not None:
+        verdict, crash = _end_real(rig, spec, verdict, crash)
     if rig is None:
         return RunResult(
             spec.seed,
@@ -213,17 +253,28 @@ def run_schedule(spec: RunSpec) -> RunResult:
         violations=tuple(rig.violations[:VIOLATIONS_KEPT_MAX]),
         crash=crash,
         divergence=choices.divergence,
-        recording=choices.record() if failed or recording else (),
+        recording=choices.record() if failed or recording or spec.state_digests else (),
         options=world.options,
         calls=world.sut.serial,
         records=rig.device.trace.count,
         model_asked=spec.model,
+        state_digests=tuple(rig.state_digests),
+        real_accesses=rig.real.accesses if rig.real is not None else 0,
+        real_overlaps=rig.real.overlaps if rig.real is not None else 0,
+        seconds=time.perf_counter() - started,
     )
 
 
-def run_rig(rig: Rig, spec: RunSpec) -> None:
+def run_rig(rig: Rig, spec: RunSpec, probe: ArenaProbe | None = None) -> None:
     """All steps and the end of a run, or up to the first violation; raises what the system does."""
-    _run_steps(rig, spec)
+    if probe is None:
+        _run_steps(rig, spec)
+    else:
+        probe.begin(rig.world)
+        try:
+            _run_steps(rig, spec, probe)
+        finally:
+            probe.end()
     if not rig.violations:
         _finish(rig)
     else:
@@ -231,7 +282,7 @@ def run_rig(rig: Rig, spec: RunSpec) -> None:
         rig.world.survey()
 
 
-def _run_steps(rig: Rig, spec: RunSpec) -> None:
+def _run_steps(rig: Rig, spec: RunSpec, probe: ArenaProbe | None = None) -> None:
     world, meter = rig.world, rig.meter
     crowded_at = world.facts.arena_bytes * CROWDED_PER_MILLE // 1000
     labels: Sequence[StepRecord] | None = None
@@ -243,6 +294,12 @@ def _run_steps(rig: Rig, spec: RunSpec) -> None:
             world.step()
         else:
             world.replay_step(labels[index].label, dict(labels[index].decisions))
+        if probe is not None:
+            probe.tick()
+        if spec.state_digests:
+            rig.state_digests.append(state_digest(world.sut.inner))
+        if rig.real is not None:
+            rig.violations.extend(v for v in rig.real.poll() if spec.judged(v.oracle))
         if rig.violations:
             return
         if world.held_bytes >= crowded_at:
@@ -253,6 +310,29 @@ def _run_steps(rig: Rig, spec: RunSpec) -> None:
             world.survey()
             if rig.violations:
                 return
+
+
+def _end_real(rig: Rig, spec: RunSpec, verdict: str, crash: str) -> tuple[str, str]:
+    """What the threads' bytes and accesses show at the end; then they are joined."""
+    real = rig.real
+    assert real is not None
+    try:
+        if verdict != "crash" and not (rig.violations and spec.judges is None):
+            rig.violations.extend(v for v in real.finish() if spec.judged(v.oracle))
+    except DeviceError as error:
+        verdict, crash = "crash", f"{crash}{error}"
+    try:
+        real.close()
+    except DeviceError as error:
+        verdict, crash = "crash", f"{crash}{error}"
+    return verdict, crash
+
+
+def state_digest(system: SystemUnderTest) -> str:
+    """A digest of all that later calls of the system depend on: its own, or of its snapshot."""
+    if isinstance(system, HasStateDigest):
+        return system.state_digest()
+    return hashlib.blake2b(repr(system.snapshot()).encode(), digest_size=16).hexdigest()
 
 
 def _finish(rig: Rig) -> None:

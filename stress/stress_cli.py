@@ -14,9 +14,11 @@ import click
 
 from onearena.core.errors import UsageError
 from onearena.stress.terminal import examples
+from onearena.stress.watch_options import start_live, watch_options
 
 if TYPE_CHECKING:
     from onearena.stress.campaign import Plan, Summary
+    from onearena.stress.live import Live
     from onearena.stress.run import RunResult
 
 SEED_MAX = (1 << 63) - 1
@@ -30,6 +32,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
         "onearena stress --seed 123",
         "onearena stress --model kimi-k3 --budget 60s --out runs/tonight",
         "onearena stress --arrivals trace.jsonl --budget 5m --json",
+        "onearena stress --jobs 1 --metrics-port 9464",
     )
 )
 @click.option("--seeds", metavar="A:B", help="Run seeds A to B-1; `A:` runs until interrupted.")
@@ -42,6 +45,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--out", metavar="DIR", help="Write summary.json and a choices file of each failure.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@watch_options
 def stress(
     *,
     seeds: str | None,
@@ -54,6 +58,7 @@ def stress(
     out: str | None,
     keep_going: bool,
     as_json: bool,
+    **watch: str | None,
 ) -> int:
     """Run seeded schedules against the lifecycle rules.
 
@@ -86,7 +91,19 @@ def stress(
         arrivals=() if arrivals is None else read_arrivals(arrivals),
         keep_going=keep_going,
     )
-    return run_plan(plan, folder, as_json=as_json, arrivals=arrivals or "", alone=seed is not None)
+    live = start_live(watch)
+    try:
+        return run_plan(
+            plan,
+            folder,
+            as_json=as_json,
+            arrivals=arrivals or "",
+            alone=seed is not None,
+            live=live,
+        )
+    finally:
+        if live is not None:
+            live.close()
 
 
 def parse_integer(field: str, text: str, highest: int) -> int:
@@ -149,10 +166,16 @@ def _folder(out: str) -> Path:
 
 
 def run_plan(
-    plan: Plan, folder: Path | None, *, as_json: bool, arrivals: str = "", alone: bool = False
+    plan: Plan,
+    folder: Path | None,
+    *,
+    as_json: bool,
+    arrivals: str = "",
+    alone: bool = False,
+    live: Live | None = None,
 ) -> int:
     """Run, show progress on a terminal, print the failures and the end block, write the files."""
-    from onearena.stress.campaign import Campaign, Summary, run_here
+    from onearena.stress.campaign import Campaign, Summary, run_here, warm_up
     from onearena.stress.reach import planned
     from onearena.stress.report import failure_text, summary_text
 
@@ -167,7 +190,7 @@ def run_plan(
 
         summary = Summary(plan.system, 1, plan.first, planned_names=names, next_seed=plan.first)
         started = time.monotonic()
-        result = run_here(plan, plan.first)
+        result = run_here(plan, plan.first, live)
         summary.add(result)
         summary.seconds = time.monotonic() - started
         summary.next_seed += 1
@@ -175,6 +198,7 @@ def run_plan(
             failed(result)
         return _end(summary, summary_text(summary), folder, as_json=as_json)
 
+    warm_up(plan)
     progress = _Progress(enabled=not as_json and sys.stderr.isatty())
 
     def on_result(summary: Summary, result: RunResult | None) -> None:
@@ -184,7 +208,7 @@ def run_plan(
         progress.show(summary)
 
     try:
-        summary = Campaign(plan, planned=names).run(on_result)
+        summary = Campaign(plan, planned=names, live=live).run(on_result)
     finally:
         progress.close()
     text = summary_text(summary)

@@ -10,7 +10,7 @@ was seen, record and launch are one step) and no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.core.device.interface import ZERO, EventId, TransferId
@@ -21,6 +21,9 @@ from onearena.stress.calls import LoggedSut
 from onearena.stress.choices import Choices
 from onearena.stress.forwards import NOTHING, UnitState
 from onearena.stress.workload import Options
+
+if TYPE_CHECKING:
+    from onearena.metrics.recorder import Recorder
 
 DEAD_KEPT_MAX: Final = 32
 DRAIN_ROUNDS_MAX: Final = 20_000
@@ -106,6 +109,7 @@ class World:
         self.transfers: list[OpenTransfer] = []
         self.lost: dict[int, list[OpenTransfer]] = {}
         self.reach: dict[str, int] = {}
+        self.reports: Recorder | None = None  # who is told of evictions and retractions
         self.taken = 0
         self.draining = False
         self.schedule = self.facts.schedule_stream
