@@ -251,7 +251,7 @@ def harness_rows(progress: Progress) -> Rows:
         "last_result_timestamp_seconds": progress.last_result_s,
     }
     labelled: dict[str, Mapping[tuple[str, ...], float | Histogram]] = {
-        "schedules": {key: count for key, count in progress.schedules.items()},
+        "schedules": progress.schedules,
         "steps": {(strategy,): count for strategy, count in progress.steps.items()},
         "failures": {(oracle,): count for oracle, count in progress.failures_by_oracle.items()},
         "coverage_points": {(k,): n for k, n in (planned | dict(progress.coverage)).items()},

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from onearena.core.arena_units import UnitRow
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.metrics.collector import ArenaCollector
+from onearena.metrics.exposition import CONTENT_TYPE, render
 from onearena.metrics.pixels import WIDTH_MAX, pixels
 from onearena.metrics.source import Published, Question, SnapshotSource, unit_rows_of
 
@@ -81,7 +81,7 @@ class Endpoints:
             "/campaign": self._campaign,
         }
 
-    async def answer(self, target: str, headers: Mapping[str, str]) -> Response:
+    async def answer(self, target: str) -> Response:
         """The response to GET `target`; never raises for what a client sent."""
         parts = urlsplit(target)
         path = parts.path
@@ -89,17 +89,17 @@ class Endpoints:
             (name for name in KNOWN if path == name or path.startswith(f"{name}/")), "other"
         )
         try:
-            response = await self._route(path, _query(parts.query), headers)
+            response = await self._route(path, _query(parts.query))
         except Refusal as refusal:
             body = _json({"version": API_VERSION, "error": refusal.message})
             return Response(refusal.status, body, JSON, endpoint)
         return Response(response.status, response.body, response.kind, endpoint, response.headers)
 
-    async def _route(self, path: str, query: Query, headers: Mapping[str, str]) -> Response:
+    async def _route(self, path: str, query: Query) -> Response:
         if query.get("version", str(API_VERSION)) != str(API_VERSION):
             raise Refusal(400, f"version: this exporter speaks version {API_VERSION} only")
         if path == "/metrics":
-            return self._metrics(headers)
+            return self._metrics()
         if path == "/healthz":
             return self._health()
         if path.startswith("/failures/"):
@@ -109,9 +109,8 @@ class Endpoints:
             raise Refusal(404, f"there is no such page; there are {', '.join(KNOWN)}")
         return await route(query)
 
-    def _metrics(self, headers: Mapping[str, str]) -> Response:
-        encoder, kind = choose_encoder(headers.get("accept", ""))
-        return Response(200, encoder(self._registry), kind)
+    def _metrics(self) -> Response:
+        return Response(200, render(self._registry), CONTENT_TYPE)
 
     def _health(self) -> Response:
         stale = [

@@ -200,7 +200,7 @@ class Exporter:
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"GET and HEAD only\n", headers=(("Allow", "GET, HEAD"),))
         try:
-            return await self._endpoints.answer(request.target, request.headers)
+            return await self._endpoints.answer(request.target)
         except Exception:
             LOG.exception("%s could not be answered", request.target)
             return Response(500, b"this is a bug in onearena; its log says more\n")

@@ -20,7 +20,7 @@ class Progress:
     data, `failures` one JSON object each, the oldest first.
     """
 
-    schedules: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    schedules: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, tuple[tuple[int, ...], float]] = field(default_factory=dict)
     crowded_steps: int = 0

@@ -106,7 +106,7 @@ class Live:
         self._collector = collector_of(self._registry)
         self._harness = HarnessSource()
         self._sources: dict[str, SnapshotSource] = {}
-        self._schedules: Counter[tuple[str, str]] = Counter()
+        self._schedules: Counter[tuple[str, ...]] = Counter()
         self._steps: Counter[str] = Counter()
         self._seconds: dict[str, tuple[list[int], float]] = {}
         self._progress = Progress()
