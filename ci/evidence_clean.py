@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from onearena.stress.campaign import Campaign, Plan
+from onearena.stress.campaign import Campaign, Plan, warm_up
 from onearena.stress.reach import count_of, planned, table_cells
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +50,7 @@ def main() -> int:
     wanted = range(-(-options.schedules // BLOCK_SEEDS))
     print(f"{sum(block in done for block in wanted)} of {len(wanted)} blocks are done already")
     options.state.parent.mkdir(parents=True, exist_ok=True)
+    warm_up(Plan())
     same = _same_traces(options.traces)
     with options.state.open("a") as state:
         for index in wanted:

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from onearena.core.errors import DeviceError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.campaign import (
     Campaign,
@@ -164,3 +165,10 @@ def test_cells_count_on_one_stream_and_on_two() -> None:
     reach = {"cell.writer.move.forward": 2, "cell.writer.move.forward.stream": 5}
     assert count_of(reach, "cell.writer.move.forward") == 7
     assert len(set(table_cells())) == len(table_cells())
+
+
+def test_workers_that_all_die_end_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = Campaign(Plan(0, None, "toy", jobs=1, keep_going=True))
+    monkeypatch.setattr("onearena.stress.campaign.work", os.abort)
+    with pytest.raises(DeviceError, match="one after the other"):
+        campaign.run()
