@@ -9,6 +9,7 @@ logged, and exported as it is, because an operator needs to see it.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Final
@@ -65,8 +66,10 @@ class ArenaCollector(Collector):
                     "name", source.name, "give each arena of a registry a name of its own"
                 )
         for label in source.labels:
-            if any(label in metric.label_names for metric in CATALOGUE):
+            if label == "le" or any(label in metric.label_names for metric in CATALOGUE):
                 raise UsageError("labels", label, "give a label that no metric has already")
+            if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,63}", label):
+                raise UsageError("labels", label, "give a name of letters, digits and underscores")
         self.sources.append(source)
 
     def describe(self) -> Iterable[Family]:
