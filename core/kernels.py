@@ -1235,15 +1235,14 @@ def _move_off_limit(words, bands, targets):
 
 @_kernel
 def _pass_over(words, head, start, end):
-    """Take [start, end), beyond a frontier, into the band: holes, except marked targets."""
+    """Take [start, end), beyond a frontier, into the band as holes; targets among them follow."""
     if start >= end:
         return
     first = words[head + B_FIRST]
     map_set_range(words, head + B_HOLE_MAP, words[head + B_LEVELS], start - first, end - first)
     table = words[head + B_UNIT_WORD]
     for unit in range(start, end):
-        if words[table + unit] != MARK_TARGET:
-            words[table + unit] = HOLE
+        words[table + unit] = HOLE
     words[head + B_HOLE] += end - start
 
 
