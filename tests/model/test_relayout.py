@@ -192,6 +192,16 @@ def test_a_float_moves_where_that_copies_fewer_bytes_than_compaction(
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("letter", ["P", "T", "Q", "q", "f"])
+def test_the_cheaper_move_is_not_taken_where_its_unit_is_fixed(
+    planner: Callable[[Case], Plan | Blocked | Infeasible], letter: str
+) -> None:
+    bands = (cells(5, 0, "hL"), cells(1, 10, "L"), cells(1, 11, letter + "hL"), cells(1, 14, "L"))
+    case = Case(15, bands, (0, 1, 0, 0))
+    assert copies(case, planner(case)) == [(0, 5, 0)]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
 def test_of_equal_bytes_the_lower_rung_wins(
     planner: Callable[[Case], Plan | Blocked | Infeasible],
 ) -> None:
