@@ -243,12 +243,34 @@ class ReferenceOracle:
             for need in missing:
                 if need.use is not use and not self._met_before(need, op):
                     self._report_missing(need, kind, key, facts.call)
+            if facts.call.name == "compact" and op.kind == UseKind.MOVE and not writes:
+                self._judge_opportunistic(missing, key, facts.call)
         for key, start, end, writes in entries:
             self.ledger.enter(use, key, start, end, writes=writes)
         self._own.append(use)
         self._entries += 1
         if self._entries % SWEEP_EVERY == 0:
             self._sweep()
+
+    def _judge_opportunistic(
+        self, writes_before: Sequence[Need], key: tuple[int, int], call: Call
+    ) -> None:
+        """Rule 4: only a needed move waits for its source's writer; another skips such a source."""
+        for need in writes_before:
+            use = need.use
+            if use.stream >= 0 and use.position > self.facts.retired[use.stream]:
+                self._found.append(
+                    Violation(
+                        "economy",
+                        "4",
+                        f"an opportunistic move took a source that "
+                        f"{UseKind(use.kind).name.lower()} on stream {use.stream} still writes.",
+                        unit=self.facts.name(*key),
+                        events=(f"call #{call.serial} {call.name}",),
+                        details={"call": call.serial, "step": call.step},
+                    )
+                )
+                return
 
     def _met_before(self, need: Need, op: Op) -> bool:
         """As `_met`, by the clock that the operation had when it was enqueued."""

@@ -295,3 +295,25 @@ def test_a_wait_for_table_updates_of_the_schedule_stream_is_not_judged() -> None
     run.wait(2, table)
     run.forward(2, writes=[B])
     assert run.finish() == set()
+
+
+# -- opportunistic moves -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["compact", "move"])
+def test_only_a_needed_move_waits_for_a_writer_of_its_source(name: str) -> None:
+    run = script()
+    before = run.forward(1, writes=[B])
+    run.wait(0, before.event)
+    run.move_copy(0, (STATE, 2), (STATE, 3))
+    run.call(name, *((1,) if name == "compact" else (STATE, (B,))), answer=1)
+    assert run.finish() == ({("economy", "4")} if name == "compact" else set())
+
+
+def test_an_opportunistic_move_takes_a_source_with_readers_or_retired_writers() -> None:
+    run = script()
+    run.retire(run.forward(1, writes=[B]))
+    run.forward(2, reads=[B])
+    run.move_copy(0, (STATE, 2), (STATE, 3))
+    run.call("compact", 1, answer=1)
+    assert run.finish() == set()
