@@ -89,6 +89,10 @@ evidence-fit: $(INSTALLED) $(COMPILED) ## Evidence: exact feasibility against se
 evidence-order: $(INSTALLED) $(COMPILED) ## Evidence: the order oracle against a slow reference (minutes; resumable).
 	@ci/evidence $(BIN) order $(ARGS)
 
+.PHONY: evidence-price
+evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minutes).
+	@ci/evidence $(BIN) price $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv and everything that tools left behind.
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

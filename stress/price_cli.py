@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from onearena.stress.pricing_replay import PriceReport
 
 REPORT_VERSION: Final = 1
+Command = TypeVar("Command", bound=Callable[..., Any])
 TOKENS_MAX: Final = 1 << 24
 EXPLANATIONS: Final = {
     "context": "rounding of the last page only: the price knows the final length",
@@ -28,7 +30,7 @@ EXPLANATIONS: Final = {
 }
 
 
-def _count(name: str, default: int, low: int, text: str) -> Any:
+def _count(name: str, default: int, low: int, text: str) -> Callable[[Command], Command]:
     return click.option(
         name, default=default, show_default=True, type=click.IntRange(low, TOKENS_MAX), help=text
     )
