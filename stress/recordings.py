@@ -16,7 +16,7 @@ from onearena.core.errors import UsageError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.choices import BOUND_MAX, StepRecord
 from onearena.stress.run import RunResult, RunSpec
-from onearena.stress.systems import SYSTEMS
+from onearena.stress.systems import DEVICES, SYSTEMS
 
 VERSION: Final = 1
 FILE_BYTES_MAX: Final = 64 << 20
@@ -32,6 +32,7 @@ def dump_recording(spec: RunSpec, result: RunResult) -> str:
         "seed": spec.seed,
         "system": spec.system,
         "model": spec.model,
+        "device": spec.device,
         "step_limit": spec.steps,
         "arrivals": [
             [row.at_us, row.prompt_tokens, row.output_tokens, list(row.prefix)]
@@ -85,9 +86,12 @@ def parse_recording(text: str, *, where: str = "FILE") -> tuple[RunSpec, dict[st
     if system not in SYSTEMS:
         raise UsageError(f"{where} system", system, f"give one of {', '.join(SYSTEMS)}")
     model = _name(f"{where} model", document.get("model"))
+    device = _name(f"{where} device", document.get("device", "modeled"))
+    if device not in DEVICES:
+        raise UsageError(f"{where} device", device, f"give one of {', '.join(DEVICES)}")
     arrivals = _arrivals(where, document.get("arrivals", []))
     steps = _steps(where, document.get("steps"))
-    spec = RunSpec(seed, system, model, limit, arrivals, steps)
+    spec = RunSpec(seed, system, model, limit, arrivals, steps, device=device)
     return spec, document
 
 

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
+from onearena.core.errors import UsageError
 from onearena.stress.terminal import examples
 
+if TYPE_CHECKING:
+    from onearena.stress.run import RunResult
 
-@click.command(epilog=examples("onearena replay runs/tonight/seed-123.choices.json"))
+
+def check_device(device: str, system: str) -> None:
+    """Refuse a device there is not, or on which the system cannot run."""
+    from onearena.stress.systems import DEVICES
+
+    if device not in DEVICES:
+        raise UsageError("--device", device, f"give one of {', '.join(DEVICES)}")
+    if device != "modeled" and system != "arena":
+        raise UsageError("--device", device, f"{system} runs on the modeled device only")
+
+
+def states_hash(result: RunResult) -> str:
+    """One hash over the states after every step, and how many steps that were."""
+    text = "\n".join(result.state_digests).encode()
+    digest = hashlib.blake2b(text, digest_size=16).hexdigest()
+    return f"{digest} after {len(result.state_digests)} steps"
+
+
+@click.command(
+    epilog=examples(
+        "onearena replay runs/tonight/seed-123.choices.json",
+        "onearena replay runs/tonight/seed-123.choices.json --device threads",
+    )
+)
 @click.argument("file", metavar="FILE")
+@click.option("--device", metavar="NAME", help="modeled or threads; default: as recorded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object.")
-def replay(*, file: str, as_json: bool) -> int:
+def replay(*, file: str, device: str | None, as_json: bool) -> int:
     """Replay a recorded schedule and print the same failure.
+
+    Every device takes the same decisions; the digests of the allocator's state after each step (in
+    the JSON form; their hash otherwise) are equal on all of them.
 
     Exit codes: 0 it passes now, 1 a rule is broken, 2 usage, 3 it broke another rule or left its
     recording and passed, 4 no progress.
@@ -23,6 +56,9 @@ def replay(*, file: str, as_json: bool) -> int:
     from onearena.stress.run import run_schedule
 
     spec, head = load_recording(file)
+    if device is not None:
+        check_device(device, spec.system)
+    spec = replace(spec, device=device or spec.device, state_digests=True)
     result = run_schedule(spec)
     same = same_failure(head, result)
     equal = head.get("digest") == result.digest
@@ -37,6 +73,8 @@ def replay(*, file: str, as_json: bool) -> int:
             "same_trace": equal,
             "divergence": diverged,
             "steps": result.steps,
+            "device": result.device,
+            "state_digests": list(result.state_digests),
             "violations": [violation.to_json() for violation in result.violations],
             "crash": result.crash,
         }
@@ -48,6 +86,7 @@ def replay(*, file: str, as_json: bool) -> int:
             click.echo(f"passes: {result.steps} steps of seed {result.seed} broke no rule")
         click.echo(f"same failure as recorded: {'yes' if same else 'no'}")
         click.echo(f"same trace as recorded: {'yes' if equal else 'no'}")
+        click.echo(f"allocator state on {result.device}: {states_hash(result)}")
         if diverged is not None and result.verdict == "pass":
             click.echo(f"first divergence at {diverged}")
     if result.verdict in ("violation", "crash"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from onearena.stress.run import RunResult
 
 if TYPE_CHECKING:
-    from onearena.stress.campaign import Summary
+    from onearena.stress.summary import Summary
 
 NAMED_MAX: Final = 12
 
@@ -35,6 +35,8 @@ def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> lis
     seed = f"onearena stress --system {result.system} --seed {result.seed}"
     if result.model_asked != "any":
         seed += f" --model {result.model_asked}"
+    if result.device != "modeled":
+        seed += f" --device {result.device}"
     if arrivals:
         seed += f" --arrivals {arrivals}"
     return ([f"reproduce: onearena replay {path}"] if path else []) + [
@@ -93,6 +95,12 @@ def summary_text(summary: Summary) -> str:
             f"planned situations; determinism checked on {summary.rechecked} schedules"
         ),
     ]
+    if summary.real_accesses:
+        share = summary.overlapping / summary.schedules
+        lines.append(
+            f"real accesses: {summary.real_accesses}; schedules in which accesses of two threads "
+            f"overlapped in time: {summary.overlapping} ({share:.1%})"
+        )
     if missing:
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         lines.append("never reached: " + ", ".join(missing[:NAMED_MAX]) + more)

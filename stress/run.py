@@ -108,6 +108,7 @@ class RunResult:
     calls: int = 0
     records: int = 0
     model_asked: str = "any"
+    device: str = "modeled"
     state_digests: tuple[str, ...] = ()
     real_accesses: int = 0
     real_overlaps: int = 0
@@ -235,6 +236,7 @@ def run_schedule(spec: RunSpec, probe: ArenaProbe | None = None) -> RunResult:
             0,
             crash=crash,
             model_asked=spec.model,
+            device=spec.device,
         )
     if rig.violations:
         verdict = "violation"
@@ -258,6 +260,7 @@ def run_schedule(spec: RunSpec, probe: ArenaProbe | None = None) -> RunResult:
         calls=world.sut.serial,
         records=rig.device.trace.count,
         model_asked=spec.model,
+        device=spec.device,
         state_digests=tuple(rig.state_digests),
         real_accesses=rig.real.accesses if rig.real is not None else 0,
         real_overlaps=rig.real.overlaps if rig.real is not None else 0,

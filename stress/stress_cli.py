@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from onearena.core.errors import UsageError
+from onearena.stress.replay_cli import check_device
 from onearena.stress.terminal import examples
 from onearena.stress.watch_options import start_live, watch_options
 
 if TYPE_CHECKING:
-    from onearena.stress.campaign import Plan, Summary
+    from onearena.stress.campaign import Plan
     from onearena.stress.live import Live
     from onearena.stress.run import RunResult
+    from onearena.stress.summary import Summary
 
 SEED_MAX = (1 << 63) - 1
 JOBS_MAX = 1024
@@ -40,9 +42,14 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--budget", metavar="TIME", help="Stop after this long, e.g. 60s, 5m, 2h.")
 @click.option("--model", default="any", metavar="NAME", help="A known model, any, or all in turn.")
 @click.option("--system", default="arena", metavar="NAME", help="arena, toy, or toy:BUG.")
+@click.option(
+    "--device", default="modeled", metavar="NAME", help="modeled, or threads: real bytes."
+)
 @click.option("--arrivals", metavar="FILE", help="Requests from a trace (CSV, JSONL).")
 @click.option("--jobs", metavar="N", help="Processes; default: one a core.")
-@click.option("--out", metavar="DIR", help="Write summary.json and a choices file of each failure.")
+@click.option(
+    "--out", metavar="DIR", help="Write summary.json and choices files (failures, --seed)."
+)
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @watch_options
@@ -53,6 +60,7 @@ def stress(
     budget: str | None,
     model: str,
     system: str,
+    device: str,
     arrivals: str | None,
     jobs: str | None,
     out: str | None,
@@ -77,6 +85,7 @@ def stress(
     if jobs is not None and count == 0:
         raise UsageError("--jobs", jobs, f"give a whole number from 1 to {JOBS_MAX}")
     check_names(system, model)
+    check_device(device, system)
     folder = None if out is None else _folder(out)
     from onearena.stress.arrivals import read_arrivals
     from onearena.stress.campaign import Plan
@@ -85,6 +94,8 @@ def stress(
         first=first,
         last=last,
         system=system,
+        device=device,
+        keep_recording=seed is not None and folder is not None,
         models=_models(model),
         budget_s=budget_s,
         jobs=count,
@@ -175,9 +186,10 @@ def run_plan(
     live: Live | None = None,
 ) -> int:
     """Run, show progress on a terminal, print the failures and the end block, write the files."""
-    from onearena.stress.campaign import Campaign, Summary, run_here, warm_up
+    from onearena.stress.campaign import Campaign, run_here, warm_up
     from onearena.stress.reach import planned
     from onearena.stress.report import failure_text, summary_text
+    from onearena.stress.summary import Summary
 
     def failed(result: RunResult) -> None:
         path = _save(plan, result, folder)
@@ -196,6 +208,8 @@ def run_plan(
         summary.next_seed += 1
         if result.verdict != "pass":
             failed(result)
+        else:
+            _save(plan, result, folder)
         return _end(summary, summary_text(summary), folder, as_json=as_json)
 
     warm_up(plan)
@@ -215,6 +229,7 @@ def run_plan(
     if summary.interrupted or (plan.last is None and not as_json):
         text += f"\nresume: onearena stress --seeds {summary.next_seed}:{plan.last or ''}"
         text += "" if plan.system == "arena" else f" --system {plan.system}"
+        text += "" if plan.device == "modeled" else f" --device {plan.device}"
         if plan.models != ("any",):
             text += f" --model {'all' if plan.models[1:] else plan.models[0]}"
         text += f" --arrivals {arrivals}" if arrivals else ""
