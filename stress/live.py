@@ -28,8 +28,8 @@ from onearena.metrics.source import PERIOD_S, Published, SnapshotSource
 from onearena.stress.report import failure_text
 
 if TYPE_CHECKING:
-    from onearena.stress.campaign import Summary
     from onearena.stress.run import RunResult
+    from onearena.stress.summary import Summary
     from onearena.stress.world import World
 
 PROGRESS_EVERY_S: Final = 0.5

@@ -11,13 +11,12 @@ from onearena.core.errors import DeviceError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.campaign import (
     Campaign,
-    Histogram,
     Plan,
-    Summary,
     arrivals_window,
 )
 from onearena.stress.reach import count_of, planned, table_cells
 from onearena.stress.run import RunResult
+from onearena.stress.summary import Histogram, Summary
 
 
 def result(seed: int, verdict: str = "pass") -> RunResult:
