@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from brute_force import BruteForce
@@ -51,38 +52,41 @@ class Case:
         return range(1, len(self.bands) - 1)
 
 
-def random_case(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Case:
-    """A random arena in a valid layout, with a demand near what its free bytes could hold."""
+Frame = tuple[int, tuple[tuple[int, int], ...]]
+"""S, and (unit, anchor) of every band: what a geometry depends on."""
+
+
+def random_frame(rng: random.Random, *, sizes: tuple[int, int] = (4, 18)) -> Frame:
     count = rng.choice((2, 3, 3, 4, 4, 5))
     size = max(rng.randint(*sizes), rng.randint(*sizes))
+    largest = rng.choice((2, 3, 3, 4, 7))
+    units = [rng.randint(1, largest) for _ in range(count)]
+    anchors = [0, *(rng.randrange(unit) for unit in units[1:-1]), size % units[-1]]
+    return size, tuple(zip(units, anchors, strict=True))
+
+
+def random_case(
+    rng: random.Random, *, sizes: tuple[int, int] = (4, 18), frame: Frame | None = None
+) -> Case:
+    """A random arena in a valid layout, with a demand near what its free bytes could hold."""
+    size, grids = random_frame(rng, sizes=sizes) if frame is None else frame
     fullness = rng.choice((0.3, 0.5, 0.7, 0.9))
     fixing = rng.choice((0.0, 0.12, 0.16, 0.2))
     freeing = rng.choice((0.0, 0.1, 0.3))
-    largest = rng.choice((2, 3, 3, 4, 7))
-    cuts = sorted(rng.randint(0, size) for _ in range(count - 1))
-    edges = [0, *cuts, size]
+    count = len(grids)
+    edges = [0, *sorted(rng.randint(0, size) for _ in range(count - 1)), size]
     bands = []
-    for index in range(count):
-        unit = rng.randint(1, largest)
+    for index, (unit, anchor) in enumerate(grids):
         low, high = edges[index], edges[index + 1]
-        if index == 0:
-            anchor, starts = 0, range(0, max(0, high - unit + 1), unit)
-            keep = range(rng.randint(0, len(starts)) if rng.random() < 0.5 else len(starts))
-        elif index == count - 1:
-            anchor = size % unit
-            starts = range(low + (anchor - low) % unit, high - unit + 1, unit)
-            skip = rng.randint(0, len(starts)) if rng.random() < 0.5 else 0
-            keep = range(skip, len(starts))
-        else:
-            anchor = rng.randrange(unit)
-            starts = range(low + (anchor - low) % unit, high - unit + 1, unit)
-            skip = rng.randint(0, len(starts)) if rng.random() < 0.5 else 0
-            keep = range(
-                skip, rng.randint(skip, len(starts)) if rng.random() < 0.5 else len(starts)
-            )
+        starts = range(low + (anchor - low) % unit, high - unit + 1, unit)
+        # Every other band leaves a gap at an edge that is not its anchor.
+        skip = rng.randint(0, len(starts)) if index > 0 and rng.random() < 0.5 else 0
+        stop = len(starts)
+        if (index == 0 or index < count - 1) and rng.random() < 0.5:
+            stop = rng.randint(skip, stop)
         cells = tuple(
-            (starts[at], _letter(rng, fullness=fullness, fixing=fixing, freeing=freeing))
-            for at in keep
+            (start, _letter(rng, fullness=fullness, fixing=fixing, freeing=freeing))
+            for start in starts[skip:stop]
         )
         bands.append(CaseBand(unit, anchor, cells))
     return Case(size, tuple(bands), _demand(rng, size, bands))
@@ -114,10 +118,16 @@ def _demand(rng: random.Random, size: int, bands: list[CaseBand]) -> tuple[int, 
 
 
 def geometry_of(case: Case) -> ArenaGeometry:
+    return geometry_of_frame((case.size, tuple((band.unit, band.anchor) for band in case.bands)))
+
+
+@lru_cache(maxsize=8)
+def geometry_of_frame(frame: Frame) -> ArenaGeometry:
+    size, grids = frame
     return chain_geometry(
-        case.size * SCALE,
-        [(f"band{index}", band.unit * SCALE) for index, band in enumerate(case.bands)],
-        float_anchor_bytes=[case.bands[index].anchor * SCALE for index in case.floats],
+        size * SCALE,
+        [(f"band{index}", unit * SCALE) for index, (unit, _) in enumerate(grids)],
+        float_anchor_bytes=[anchor * SCALE for _, anchor in grids[1:-1]],
     )
 
 

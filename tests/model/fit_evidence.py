@@ -11,7 +11,17 @@ from collections import Counter
 import numpy as np
 from big_case import BigCase, big_case, words_of_big
 from brute_force import BruteForce, SearchTooLargeError
-from cases import COUNTED, FIXED, SCALE, Case, brute_bytes, fixed_of, random_case, view_of
+from cases import (
+    COUNTED,
+    FIXED,
+    SCALE,
+    Case,
+    brute_bytes,
+    fixed_of,
+    random_case,
+    random_frame,
+    view_of,
+)
 from plan_check import check_plan
 from relayout_sweep import least_bytes
 from words_case import words_of
@@ -22,6 +32,8 @@ from onearena.core.relayout import Plan
 from onearena.core.relayout_words import plan_words
 
 SMALL, WIDE = (4, 18), (19, 28)
+FRAME_CASES = 8
+"""Arenas on the same grids in a row: building a geometry costs more than judging a case."""
 
 
 class DifferenceError(AssertionError):
@@ -96,8 +108,10 @@ def check_block(seed: str, count: int, *, sizes: tuple[int, int] = SMALL) -> Cou
     """Judge ``count`` arenas of a seed; raises `DifferenceError` with the case."""
     rng, brute = random.Random(seed), BruteForce()
     reached: Counter[str] = Counter()
-    for _ in range(count):
-        check_small(brute, random_case(rng, sizes=sizes), reached)
+    for at in range(count):
+        if at % FRAME_CASES == 0:
+            frame = random_frame(rng, sizes=sizes)
+        check_small(brute, random_case(rng, frame=frame), reached)
     return reached
 
 

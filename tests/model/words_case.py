@@ -5,6 +5,8 @@ The words are those that the data plane would hold: a test of the maps' upkeep i
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from cases import (
     COUNTED,
@@ -22,8 +24,8 @@ from cases import (
     geometry_of,
 )
 
-from onearena.core import kernels
 from onearena.core import words as layout
+from onearena.core.geometry import ArenaGeometry
 from onearena.core.words import Words, band_header, create_words
 
 TRANSFER = 1 << layout.UNIT_TRANSFERS_SHIFT
@@ -47,10 +49,18 @@ COUNTERS = {
 }
 
 
+MAPS = {
+    layout.B_HOLE_MAP: {HOLE},
+    layout.B_OCCUPIED_MAP: {*COUNTED, PENDING, VACATED, FREED_SENDING},
+    layout.B_FIXED_MAP: set(FIXED),
+    layout.B_RELEASED_MAP: {PENDING, VACATED, FREED_SENDING, FREED_QUARANTINED},
+}
+
+
 def words_of(case: Case, *, epoch: int = 7) -> Words:
     """The words of the case. Holes at outer edges that may move stay inside the band."""
     geometry = geometry_of(case)
-    words = create_words(geometry, arena=0)
+    words = _empty_words(geometry).copy()
     words[layout.A_EPOCH] = epoch
     for index, band in enumerate(case.bands):
         if not band.cells:
@@ -58,20 +68,32 @@ def words_of(case: Case, *, epoch: int = 7) -> Words:
         grid, head = geometry.bands[index].grid, band_header(index)
         units = [grid.first_at_or_after(start * SCALE) for start, _ in band.cells]
         words[head + layout.B_LOW], words[head + layout.B_HIGH] = units[0], units[-1] + 1
-        levels, first = int(words[head + layout.B_LEVELS]), grid.first_unit
-        for unit, (_, letter) in zip(units, band.cells, strict=True):
-            words[words[head + layout.B_UNIT_WORD] + unit] = WORDS.get(letter, layout.LIVE)
-            words[head + COUNTERS.get(letter, layout.B_LIVE)] += 1
-            words[head + layout.B_FREED_FIXED] += letter == FREED_SENDING
-            words[head + layout.B_QUARANTINED_FREED] += letter == FREED_QUARANTINED
-            maps = [layout.B_HOLE_MAP if letter == HOLE else layout.B_OCCUPIED_MAP]
-            if letter in FIXED:
-                maps.append(layout.B_FIXED_MAP)
-            if letter in {PENDING, VACATED, FREED_SENDING, FREED_QUARANTINED}:
-                maps.append(layout.B_RELEASED_MAP)
-            for at in maps:
-                kernels.map_set(words, head + at, levels, unit - first)
+        first, letters = grid.first_unit, [letter for _, letter in band.cells]
+        table = int(words[head + layout.B_UNIT_WORD])
+        words[table + units[0] : table + units[0] + len(units)] = [
+            WORDS.get(letter, layout.LIVE) for letter in letters
+        ]
+        for letter in set(letters):
+            count = letters.count(letter)
+            words[head + COUNTERS.get(letter, layout.B_LIVE)] += count
+            if letter == FREED_SENDING:
+                words[head + layout.B_FREED_FIXED] = count
+            if letter == FREED_QUARANTINED:
+                words[head + layout.B_QUARANTINED_FREED] = count
+        # At most 28 cells: every map is one word at its only level.
+        for at, members in MAPS.items():
+            bits = sum(
+                1 << (unit - first)
+                for unit, letter in zip(units, letters, strict=True)
+                if letter in members
+            )
+            words[words[head + at]] = bits
     return words
+
+
+@lru_cache(maxsize=8)
+def _empty_words(geometry: ArenaGeometry) -> Words:
+    return create_words(geometry, arena=0)
 
 
 def counts_of(case: Case) -> np.ndarray:
