@@ -87,7 +87,7 @@ class Exporter:
         self._limit = limit
         # Idle longest first: a connection goes to the end when it has been served.
         self._open: dict[asyncio.StreamWriter, None] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="onearena-metrics", daemon=True)
         self._socket: socket.socket | None = None
         self._stop = asyncio.Event()
@@ -105,15 +105,17 @@ class Exporter:
         """Bind and serve; `UsageError` for an address or port that cannot be had."""
         self._socket = _bind(address, port)
         self.address, self.port = self._socket.getsockname()[:2]
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def close(self, *, timeout_s: float = 5.0) -> None:
         """Stop serving, end all connections, join the thread. Again: nothing."""
-        if self._thread.is_alive():
+        if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        assert self._loop is not None, "start makes the loop"
         asyncio.set_event_loop(self._loop)
         self._stats.begin()
         try:
@@ -156,6 +158,10 @@ class Exporter:
             self._cut(writer, "slow")
         except (OSError, asyncio.IncompleteReadError):
             self._cut(writer, "broken")
+        except asyncio.CancelledError:
+            # Only `_serve` cancels, at its end. The stream's own callback would log a cancelled
+            # task as an error, so this task ends as one that is done.
+            pass
         finally:
             self._open.pop(writer, None)
             self._stats.open = len(self._open)

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metrics_case import samples, shown, small_snapshot, value
+from prometheus_client import Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.registry import CollectorRegistry
+from prometheus_client.utils import floatToGoString
+
 from onearena.core.errors import UsageError
 from onearena.core.snapshot import GapSnapshot
 from onearena.metrics.collector import broken_sums, collector_of
 from onearena.metrics.exposition import number, render
 from onearena.metrics.harness import HarnessSource, Progress
 from onearena.metrics.source import SnapshotSource
-from prometheus_client import Counter, Gauge, Histogram, Info, generate_latest
-from prometheus_client.registry import CollectorRegistry
-from prometheus_client.utils import floatToGoString
 
 
 def scrape(registry):
@@ -67,9 +68,7 @@ def test_bytes_of_one_scrape_add_up_to_the_capacity(registry):
     shown(registry, small_snapshot())
     found = scrape(registry)
     parts = [
-        v
-        for (name, _), v in found.items()
-        if name in ("onearena_band_bytes", "onearena_gap_bytes")
+        v for (name, _), v in found.items() if name in ("onearena_band_bytes", "onearena_gap_bytes")
     ]
     assert sum(parts) == value(found, "onearena_capacity_bytes", arena="0") == 1600
 
@@ -218,7 +217,7 @@ def test_progress_of_a_campaign(registry):
     assert value(found, "onearena_harness_schedule_seconds_count", strategy="pct") == 3
 
 
-# -- the text format ---------------------------------------------------------------------------------
+# -- the text format -------------------------------------------------------------------------------
 
 
 def test_the_text_is_byte_for_byte_that_of_the_client_library(registry):

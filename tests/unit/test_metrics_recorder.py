@@ -7,6 +7,8 @@ import logging
 import numpy as np
 import pytest
 from metrics_case import samples, value
+from prometheus_client.registry import CollectorRegistry
+
 from onearena.core.rules import UseKind
 from onearena.metrics import recorder as recorder_module
 from onearena.metrics.collector import broken_sums, collector_of
@@ -17,7 +19,6 @@ from onearena.metrics.recorder import Recorder
 from onearena.metrics.source import Question, SnapshotSource
 from onearena.stress.choices import Choices
 from onearena.stress.run import RunSpec, build_rig, run_schedule
-from prometheus_client.registry import CollectorRegistry
 
 
 class Clock:
@@ -137,7 +138,7 @@ def test_retractions_are_counted_and_who_it_was_is_logged(recorder, caplog):
     assert "321" in caplog.text
 
 
-# -- the real arena ----------------------------------------------------------------------------------
+# -- the real arena --------------------------------------------------------------------------------
 
 
 def _watched(seed, steps, look, **settings):
