@@ -1,36 +1,109 @@
-"""One mutant in a process of its own: plant it, run schedules until an oracle reports.
+"""Hunts mutants: plants one, runs schedules until an oracle reports, says what came of it.
 
-Run as `python -m onearena.stress.mutant_worker REGISTRY ID BUDGET_S FIRST_SEED`; prints one line of
-JSON. Only a report that names a rule and a unit (or a range of bytes) counts; a crash does not.
+`python -m onearena.stress.mutant_worker REGISTRY` reads one JSON object a line, `{"id",
+"budget_s", "first_seed"}`, and answers each with a line of JSON. A mutant runs in a process of its
+own. Where its patches leave the kernels alone, that is a fork of this one, made after clean
+schedules have loaded every kernel; all other modules are forgotten and imported again, patched.
+Else this process itself plants it, and answers nothing more.
+
+Only a report that names a rule and a unit (or a range of bytes) counts; a crash does not.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from onearena.stress.mutants import load_registry, plant
+from onearena.stress.mutants import Mutant, load_registry, plant
 
 if TYPE_CHECKING:
     from onearena.stress.run import RunResult
 
-
-def main(arguments: list[str]) -> None:
-    """Hunt one mutant and print what came of it."""
-    registry, wanted, budget_s, first_seed = arguments
-    mutant = next(mutant for mutant in load_registry(Path(registry)) if mutant.id == wanted)
-    plant(mutant)
-    print(json.dumps({"id": mutant.id, **hunt(float(budget_s), int(first_seed))}))  # noqa: T201
+PACKAGE: Final = "onearena."
+BUSY: Final = 8.0  # budgets are processor time; on a busy machine they take longer
+GRACE_S: Final = 60.0
 
 
-def hunt(budget_s: float, first_seed: int) -> dict[str, object]:
-    """Run schedules from `first_seed` on for `budget_s` seconds or up to the first report.
+class Nursery:
+    """A process with every kernel loaded, to fork from. Costs one clean schedule."""
 
-    Seconds are the processor's: other work on the machine costs none, and with a core of its own
-    they are those of the clock. Kernels are made before they count: a campaign finds them cached.
+    def __init__(self) -> None:
+        import onearena.core.kernels  # noqa: F401
+
+        self.kept = {name for name in sys.modules if name.startswith(PACKAGE)}
+        from onearena.stress.run import RunSpec, run_schedule
+
+        for seed in range(3):
+            result = run_schedule(RunSpec(seed))
+            assert result.verdict == "pass", f"the clean tree fails seed {seed}: {result}"
+
+    def takes(self, mutant: Mutant) -> bool:
+        """Whether a fork can plant this mutant: it patches nothing that stays imported."""
+        return not any(patch.module in self.kept for patch in mutant.patches)
+
+    def hunt(self, mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
+        """Hunt in a fork, and end it when it takes too long."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            try:
+                self._forget()
+                plant(mutant)
+                answer = json.dumps(hunt(mutant, budget_s, first_seed))
+            except BaseException as error:  # noqa: BLE001 - whatever a mutant raises is a result
+                answer = json.dumps({"crashed": 1, "crash": f"{type(error).__name__}: {error}"})
+            with os.fdopen(writer, "w") as pipe:
+                pipe.write(answer)
+            os._exit(0)
+        os.close(writer)
+        text = _read(reader, BUSY * budget_s + GRACE_S)
+        if not text:
+            os.kill(child, 9)
+        os.waitpid(child, 0)
+        found: dict[str, Any] = (
+            json.loads(text) if text else {"crashed": 1, "crash": "ran out of time, or died"}
+        )
+        return found
+
+    def _forget(self) -> None:
+        """As if nothing but the kernels had ever been imported."""
+        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+            if name in self.kept or name == __name__:
+                continue
+            del sys.modules[name]
+            parent, _, last = name.rpartition(".")
+            if parent in sys.modules and hasattr(sys.modules[parent], last):
+                delattr(sys.modules[parent], last)
+
+
+def _read(reader: int, timeout_s: float) -> str:
+    """All that comes through a pipe; empty when its writer takes longer than `timeout_s`."""
+    parts: list[bytes] = []
+    end = time.monotonic() + timeout_s
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while True:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+                return ""
+            part = pipe.read(1 << 16)
+            if not part:
+                return b"".join(parts).decode()
+            parts.append(part)
+
+
+def hunt(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
+    """Run schedules from `first_seed` on until an oracle has reported, at most `budget_s` seconds.
+
+    If another oracle than the intended one was first, the hunt goes on for as long again, at most
+    to the budget, to see whether the intended one speaks too (`intended_after` schedules).
+    Seconds are the processor's: other work on the machine costs none. Kernels are made before they
+    count: a campaign finds them cached.
     """
     # Only now: these import the code that the mutant changes.
     from onearena.core.kernels import warm_up
@@ -38,32 +111,34 @@ def hunt(budget_s: float, first_seed: int) -> dict[str, object]:
 
     warm_up()
     started = time.process_time()
-    schedules = steps = crashed = 0
-    found: dict[str, object] = {}
-    crash = ""
-    while not found and time.process_time() < started + budget_s:
+    found: dict[str, Any] = {"caught": False, "crashed": 0, "crash": "", "schedules": 0, "steps": 0}
+    schedules = 0
+    end = started + budget_s
+    while time.process_time() < end:
         result = run_schedule(RunSpec(first_seed + schedules))
         schedules += 1
-        steps += result.steps
-        found = report(result)
-        if result.verdict == "crash":
-            crashed += 1
-            crash = crash or result.crash.strip().splitlines()[-1]
-    return {
-        "caught": bool(found),
-        "schedules": schedules,
-        "steps": steps,
-        "seconds": round(time.process_time() - started, 3),
-        "crashed": crashed,
-        "crash": crash,
-        **found,
-    }
+        seconds = round(time.process_time() - started, 3)
+        if not found["caught"]:
+            found.update(schedules=schedules, seconds=seconds, steps=found["steps"] + result.steps)
+            if result.verdict == "crash":
+                found["crashed"] += 1
+                found["crash"] = found["crash"] or result.crash.strip().splitlines()[-1]
+        reported = report(result)
+        if not reported:
+            continue
+        if not found["caught"]:
+            found.update(reported)
+            end = min(end, started + max(2 * seconds, 10.0))
+        if mutant.intended in reported["oracles"]:
+            return {**found, "intended_after": schedules}
+    return found
 
 
-def report(result: RunResult) -> dict[str, object]:
+def report(result: RunResult) -> dict[str, Any]:
     """What an oracle reported in this run: who first, which rule, where; empty if nobody did."""
     if result.verdict == "stuck":
         return {
+            "caught": True,
             "by": "liveness",
             "broken": "1",
             "unit": result.crash,
@@ -76,6 +151,7 @@ def report(result: RunResult) -> dict[str, object]:
         return {}
     first = placed[0]
     return {
+        "caught": True,
         "by": first.oracle,
         "broken": first.rule,
         "unit": str(first.unit or first.bytes),
@@ -85,5 +161,25 @@ def report(result: RunResult) -> dict[str, object]:
     }
 
 
+def main(registry: str) -> None:
+    """Answer requests until there are no more."""
+    mutants = {mutant.id: mutant for mutant in load_registry(Path(registry))}
+    nursery: Nursery | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        mutant, budget_s = mutants[asked["id"]], float(asked["budget_s"])
+        if mutant.touches_kernels:
+            plant(mutant)
+            _answer(asked["id"], hunt(mutant, budget_s, asked["first_seed"]))
+            return
+        nursery = nursery or Nursery()
+        assert nursery.takes(mutant), f"{mutant.id} patches what kernels import: plant it alone"
+        _answer(asked["id"], nursery.hunt(mutant, budget_s, asked["first_seed"]))
+
+
+def _answer(name: str, found: dict[str, Any]) -> None:
+    print(json.dumps({"id": name, **found}), flush=True)  # noqa: T201
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import click
 
@@ -19,8 +20,6 @@ from onearena.stress.stress_cli import parse_budget
 from onearena.stress.terminal import examples
 
 REPORT_VERSION: Final = 1
-GRACE_S: Final = 300.0  # imports and compiling patched kernels come before the first schedule
-BUSY: Final = 6.0  # budgets are processor time; on a busy machine they take longer
 
 
 @click.command(
@@ -50,14 +49,17 @@ def mutants(only: str, budget: str, jobs: int, seed: int, registry: Path, *, as_
     chosen = _choose(load_registry(registry), only)
     budget_s = parse_budget(budget)
     rows: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        hunts = [pool.submit(hunt, mutant, registry, budget_s, seed) for mutant in chosen]
+    with (
+        Hunters(registry, budget_s, seed) as hunters,
+        ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool,
+    ):
+        hunts = [pool.submit(hunters.hunt, mutant) for mutant in chosen]
         for done, future in enumerate(hunts, start=1):
             rows.append(future.result())
             if not as_json:
                 click.echo(_line(rows[-1], f"{done}/{len(hunts)}"))
     caught = sum(row["caught"] for row in rows)
-    intended = sum(row["caught"] and row["intended"] in row.get("oracles", ()) for row in rows)
+    intended = sum("intended_after" in row for row in rows)
     if as_json:
         report = {
             "version": REPORT_VERSION,
@@ -85,52 +87,81 @@ def _choose(known: tuple[Mutant, ...], only: str) -> list[Mutant]:
     return chosen
 
 
-def hunt(mutant: Mutant, registry: Path, budget_s: float, seed: int) -> dict[str, Any]:
-    """One mutant's row of the report. Runs a process of its own; never raises for what it does."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if mutant.touches_kernels:
-        environment["NUMBA_CACHE_DIR"] = str(cache_folder(mutant))
-    command = [
-        sys.executable,
-        "-m",
-        "onearena.stress.mutant_worker",
-        str(registry),
-        mutant.id,
-        str(budget_s),
-        str(seed),
-    ]
-    row: dict[str, Any] = {
-        "id": mutant.id,
-        "title": mutant.title,
-        "rule": mutant.rule,
-        "intended": mutant.intended,
-        "caught": False,
-        "by": "",
-        "crashed": 0,
-        "schedules": 0,
-        "seconds": 0.0,
-    }
-    try:
-        done = subprocess.run(  # noqa: S603
-            command,
-            capture_output=True,
+class Hunters:
+    """Worker processes, one for each hunt that runs at a time; use as a context."""
+
+    def __init__(self, registry: Path, budget_s: float, seed: int) -> None:
+        self._registry = registry
+        self._budget_s = budget_s
+        self._seed = seed
+        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while not self._idle.empty():
+            worker = self._idle.get()
+            assert worker.stdin is not None, worker
+            worker.stdin.close()
+            worker.wait()
+
+    def hunt(self, mutant: Mutant) -> dict[str, Any]:
+        """One mutant's row of the report; never raises for what the mutant does."""
+        row: dict[str, Any] = {
+            "id": mutant.id,
+            "title": mutant.title,
+            "rule": mutant.rule,
+            "intended": mutant.intended,
+            "caught": False,
+            "by": "",
+            "crashed": 0,
+            "schedules": 0,
+            "seconds": 0.0,
+        }
+        return {**row, **self._ask(mutant)}
+
+    def _ask(self, mutant: Mutant) -> dict[str, Any]:
+        worker = self._worker(mutant)
+        asked = {"id": mutant.id, "budget_s": self._budget_s, "first_seed": self._seed}
+        assert worker.stdin is not None, worker
+        assert worker.stdout is not None, worker
+        try:
+            worker.stdin.write(json.dumps(asked) + "\n")
+            worker.stdin.flush()
+            line = worker.stdout.readline()
+        except OSError as error:
+            line = ""
+            return {"crashed": 1, "crash": f"the worker is gone ({error})"}
+        finally:
+            if mutant.touches_kernels:
+                worker.stdin.close()
+                worker.wait()
+            elif line:
+                self._idle.put(worker)
+        if not line:
+            return {"crashed": 1, "crash": f"the worker died ({worker.wait()})"}
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _worker(self, mutant: Mutant) -> subprocess.Popen[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if mutant.touches_kernels:
+            environment["NUMBA_CACHE_DIR"] = str(cache_folder(mutant))
+        elif not self._idle.empty():
+            return self._idle.get()
+        return subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "onearena.stress.mutant_worker", str(self._registry)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=BUSY * budget_s + GRACE_S,
             env=environment,
-            check=False,
         )
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {**row, "crashed": 1, "crash": "the worker ran out of time"}
-    except (IndexError, json.JSONDecodeError):
-        lines = done.stderr.strip().splitlines()
-        return {**row, "crashed": 1, "crash": lines[-1] if lines else "the worker died"}
-    return {**row, **found}
 
 
 def _line(row: dict[str, Any], progress: str) -> str:
     if row["caught"]:
-        mark = "caught" if row["intended"] == row["by"] else "caught*"
+        mark = "caught" if "intended_after" in row else "caught*"
         what = f"by {row['by']}, {row['schedules']} schedules, {row['seconds']:.1f} s"
     else:
         mark = "MISSED"
