@@ -184,6 +184,8 @@ def publish(state: ArenaState, kind: UseKind, ids: Sequence[int], peer: int) -> 
         raise MisuseError(
             f"kind {kind.name} is not a transfer; publish SEND or RECEIVE", argument="kind"
         )
+    if not len(ids):
+        raise MisuseError("ids is empty; a transfer names at least one unit", argument="ids")
     sending = kind is UseKind.SEND
     read_units, write_units = _resolve(state, kind, ids if sending else (), () if sending else ids)
     units = read_units if sending else write_units
