@@ -63,7 +63,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "onearena.stress.plan_cli", "plan", "Show the storage plan of MODEL and a byte budget."
     ),
     "price": LazyCommand(
-        "onearena.stress.price_cli", "price", "Price requests in units of every sub-pool."
+        "onearena.stress.price_cli",
+        "price",
+        "Replay a trace and compare what requests were priced at with what they came to hold.",
     ),
     "replay": LazyCommand(
         "onearena.stress.replay_cli",
