@@ -119,6 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
                 handout = self.store.allocate(demand)
                 assert handout is not None
                 self.store.free(handout.ids)
+                self.dead += handout.ids.tolist()
                 self.model.generation[band.index][queue[0]] += 1
                 queue.append(queue.popleft())
 

@@ -263,6 +263,12 @@ def test_a_freed_id_is_a_double_free_until_its_index_lives_again_then_stale() ->
         store.free(held.ids)
     with pytest.raises(MisuseError, match="stale"):
         store.free(vid)
+    # Behind a good id too, where the kernel already knows the band.
+    other = _take(store, 1).ids
+    both = np.concatenate((other, vid))
+    with pytest.raises(MisuseError, match=r"ids\[1\].*stale"):
+        store.free(both)
+    assert store.references(np.concatenate((other, held.ids))).tolist() == [1, 1]
 
 
 def test_odd_arrays_are_copied_not_misread() -> None:
