@@ -64,6 +64,8 @@ class Buffer:
         geometry: bands and prefix; fixes every address for good.
         entry_bytes: bytes of one entry per band, chain order; default one entry a unit.
         device: where the bytes are. ``"meta"`` makes a virtual buffer.
+        storage: uint8 memory to lie in, at least as long as the buffer, in place of fresh memory;
+            the buffer takes its first bytes. Nobody else may use it meanwhile.
 
     The whole buffer starts zeroed (sinks have to, and a run is repeatable so); guards get their
     pattern.
@@ -77,6 +79,7 @@ class Buffer:
         *,
         entry_bytes: Sequence[int] | None = None,
         device: str | torch.device = "cpu",
+        storage: torch.Tensor | None = None,
     ) -> None:
         sizes = entry_bytes or [band.grid.unit_bytes for band in geometry.bands]
         for band, size in zip(geometry.bands, sizes, strict=True):
@@ -87,7 +90,14 @@ class Buffer:
             assert size % WORD_BYTES == 0, f"band {band.name}: entry of {size} bytes"
         self.geometry = geometry
         self.entry_bytes = tuple(sizes)
-        self.tensor = torch.zeros(geometry.buffer_bytes, dtype=torch.uint8, device=device)
+        if storage is None:
+            self.tensor = torch.zeros(geometry.buffer_bytes, dtype=torch.uint8, device=device)
+        else:
+            assert storage.dtype is torch.uint8, f"storage of {storage.dtype}"
+            assert storage.numel() >= geometry.buffer_bytes, (
+                f"storage of {storage.numel()} bytes for a buffer of {geometry.buffer_bytes}"
+            )
+            self.tensor = storage[: geometry.buffer_bytes].zero_()
         self.words: NDArray[np.int64] | None = None
         """The same CPU bytes as int64; None on another device."""
         if self.tensor.device.type == "cpu":

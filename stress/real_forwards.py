@@ -27,6 +27,7 @@ BYTES_ORACLE: Final = "threads-bytes"
 ORDER_ORACLE: Final = "threads-order"
 REPORTS_MAX: Final = 8
 TIMEOUT_S: Final = 60.0
+SALTS: Final = (1 << 31) - 1
 _WORDS_FOR_STAMPS: Final = {ZERO: "zeros", POISON: "poison", UNDEFINED: "undefined bytes"}
 
 
@@ -43,6 +44,7 @@ def real_device(
         host_bytes=host,
         buffer_slots=options.buffer_slots,
         entry_bytes=[pool.entry.entry_bytes for pool in pools],
+        salt=1 + seed % SALTS,
     )
     device = PairedDevice(grids=grids, memory=memory, seed=seed, timeout_s=TIMEOUT_S)
     return device, RealChecks(device, plan)

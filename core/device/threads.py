@@ -61,11 +61,16 @@ class _Worker:
 
     __slots__ = ("bodies", "name", "number", "programs", "put", "ring", "state", "stuck", "thread")
 
-    def __init__(self, number: int, name: str) -> None:
-        self.number = number
-        self.name = name
+    def __init__(self) -> None:
         self.state = np.zeros(24, np.int64)
         self.ring = np.zeros((RING_COMMANDS, 3), np.int64)
+        self.begin(0, "")
+
+    def begin(self, number: int, name: str) -> None:
+        """A new life, without a thread yet."""
+        self.number = number
+        self.name = name
+        self.state[:] = 0
         self.put = 0
         self.programs: deque[Program] = deque()
         self.bodies: dict[int, tuple[Callable[..., object], Program]] = {}
@@ -76,6 +81,9 @@ class _Worker:
     def idle(self) -> bool:
         """Whether it has run all it got."""
         return int(self.state[kernels.Q_TAKEN]) >= self.put
+
+
+_spare_workers: list[_Worker] = []  # of closed devices: fresh pages are dear
 
 
 class ThreadsDevice:
@@ -128,7 +136,7 @@ class ThreadsDevice:
         self._check()
         known = self._by_name.get(name)
         if known is None:
-            known = _Worker(len(self._streams), name)
+            known = self._worker(len(self._streams), name)
             self._streams.append(known)
             self._by_name[name] = known
             self.trace.stream_names.append(name)
@@ -317,6 +325,8 @@ class ThreadsDevice:
             kernels.thread_signal(program.address + 8 * kernels.H_GATE, ENDED, self._futex)
         workers = (*self._streams, *self._lanes)
         for worker in workers:
+            # A place in the ring is kept free for this one: a stale command must never be taken.
+            worker.ring[worker.put % RING_COMMANDS] = (kernels.DO_END, 0, 0)
             at = worker.state.ctypes.data + 8 * kernels.Q_PUT
             kernels.thread_signal(at, worker.put + 1, self._futex)
         left = []
@@ -326,9 +336,12 @@ class ThreadsDevice:
             if worker.thread.is_alive():
                 left.append(worker.name)
         if left:
-            _abandoned.append(self)
+            _abandoned.append(self)  # its memory is still in use
             raise DeviceError(f"streams {', '.join(left)} did not end within {self.timeout_s} s")
         self.collect()
+        self.memory.give_back()
+        _spare_workers.extend(workers)
+        self._streams, self._lanes = [], []
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -343,6 +356,12 @@ class ThreadsDevice:
         if work.body is not None:
             return compile_work(number, Work(work.kind, (), label=work.label), self.memory.layout)
         return compile_work(number, work, self.memory.layout, self._pacing(number))
+
+    @staticmethod
+    def _worker(number: int, name: str) -> _Worker:
+        worker = _spare_workers.pop() if _spare_workers else _Worker()
+        worker.begin(number, name)
+        return worker
 
     def _start(self, worker: _Worker) -> None:
         name = f"onearena {worker.name}"
@@ -449,7 +468,7 @@ class ThreadsDevice:
                 return lane
         if len(self._lanes) >= LANES_MAX:
             raise DeviceError(f"{LANES_MAX} transfers run at once; end some first")
-        lane = _Worker(-1 - len(self._lanes), f"peer{len(self._lanes)}")
+        lane = self._worker(-1 - len(self._lanes), f"peer{len(self._lanes)}")
         self._lanes.append(lane)
         self._start(lane)
         return lane

@@ -41,6 +41,7 @@ STEP: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 
 WORD_BYTES: Final = 8
 _MASK: Final = (1 << 64) - 1
+_STAMP_MASK: Final = (1 << 32) - 1
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _M1_INVERSE, _M2_INVERSE = pow(_M1, -1, 1 << 64), pow(_M2, -1, 1 << 64)
 
@@ -62,7 +63,7 @@ FREE: Final = Pacing()
 
 class RowFailure(NamedTuple):
     """An access that found bytes nobody should have left there. `stamp` values are decoded;
-    None: the word belongs to no stamp below 2**32 (torn, or from elsewhere).
+    None: the word belongs to no stamp (torn, or from elsewhere).
     """
 
     number: int
@@ -81,7 +82,8 @@ class RowFailure(NamedTuple):
 class DeviceLayout:
     """Where the real spaces lie. `table_starts[b]` is the first word of band b's id table.
 
-    `slot_entries` is how many byte ranges a buffer slot holds.
+    `slot_entries` is how many byte ranges a buffer slot holds; `salt` (31 bits) goes into every
+    pattern but that of `ZERO`.
     """
 
     prefix_bytes: int
@@ -90,6 +92,7 @@ class DeviceLayout:
     table_ids: tuple[int, ...]
     slots: int
     slot_entries: int
+    salt: int = 0
 
     def table_word(self, key: int) -> int:
         """Word of an id's table entry; `DeviceError` for a key of no band or id."""
@@ -100,11 +103,11 @@ class DeviceLayout:
 
 
 @lru_cache(maxsize=1 << 16)
-def base_of(stamp: int) -> int:
-    """First word of the pattern of `stamp`, signed (splitmix64; 0 for `ZERO`)."""
+def base_of(stamp: int, salt: int = 0) -> int:
+    """First word of the pattern of `stamp` (32 bits), signed (splitmix64; 0 for `ZERO`)."""
     if stamp == ZERO:
         return 0
-    x = stamp & _MASK
+    x = (stamp & _STAMP_MASK) | salt << 32
     x = ((x ^ (x >> 30)) * _M1) & _MASK
     x = ((x ^ (x >> 27)) * _M2) & _MASK
     x ^= x >> 31
@@ -116,8 +119,8 @@ def step_of(stamp: int) -> int:
     return 0 if stamp == ZERO else STEP
 
 
-def stamp_of(word: int, place: int) -> int | None:
-    """The stamp below 2**32 (or `UNDEFINED`) whose pattern holds `word` as word `place`."""
+def stamp_of(word: int, place: int, salt: int = 0) -> int | None:
+    """The stamp whose pattern holds `word` as word `place`; None if that of no stamp does."""
     if word == 0:
         return ZERO
     x = (word - place * STEP) & _MASK
@@ -126,9 +129,10 @@ def stamp_of(word: int, place: int) -> int | None:
     x = x ^ (x >> 27) ^ (x >> 54)
     x = (x * _M1_INVERSE) & _MASK
     x = x ^ (x >> 30) ^ (x >> 60)
-    if x == UNDEFINED & _MASK:
-        return UNDEFINED
-    return x if x < 1 << 32 else None
+    if x >> 32 != salt:
+        return None
+    stamp = x & _STAMP_MASK
+    return stamp if stamp < 1 << 31 else stamp - (1 << 32)
 
 
 class Program:
@@ -185,9 +189,7 @@ class Program:
                 yield _failure(row, self)
 
 
-def compile_work(
-    number: int, work: Work, layout: DeviceLayout, pacing: Pacing = FREE
-) -> Program:
+def compile_work(number: int, work: Work, layout: DeviceLayout, pacing: Pacing = FREE) -> Program:
     """The program of `work`. O(touches * (pieces + passes)). `DeviceError` when a buffer slot is
     too small for it.
     """
@@ -290,7 +292,7 @@ class _Builder:
                 start=low,
                 end=high,
                 place=(low - unit) // WORD_BYTES,
-                base=base_of(touch.stamp),
+                base=base_of(touch.stamp, self.layout.salt),
                 step=step_of(touch.stamp),
                 pause=self.pause(),
                 effect=self.effect,
@@ -483,7 +485,7 @@ def _failure(row: Sequence[int], program: Program) -> RowFailure:
         address,
         expected,
         found,
-        stamp_of(expected, place),
-        stamp_of(found, place),
+        stamp_of(expected, place, layout.salt),
+        stamp_of(found, place, layout.salt),
         what,
     )
