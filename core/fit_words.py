@@ -43,8 +43,8 @@ _INT64 = np.dtype(np.int64)
 
 def as_counts(demand: Demand | Sequence[int] | Counts) -> Counts:
     """``demand`` as an int64 array; one that is such an array already is taken as it is."""
-    if demand.__class__ is np.ndarray and demand.dtype is _INT64:  # type: ignore[union-attr]
-        return demand  # type: ignore[return-value]
+    if isinstance(demand, np.ndarray) and demand.dtype == _INT64:
+        return demand
     return np.array(demand, _INT64)
 
 

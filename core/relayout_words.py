@@ -58,15 +58,13 @@ def _as_plan(
     """Let the kernel write all units into one array and cut it into batches and grants."""
     demand: Demand = tuple(counts.tolist())
     bands = len(demand)
-    offsets = np.zeros(bands, _INT64)
-    at = 0
+    at = left = 0
     sizes: list[tuple[int, int]] = []
-    left = 0
-    for band, (moved, settling) in enumerate(outside.tolist()):
-        offsets[band] = at
+    for more, (moved, settling) in zip(demand, outside.tolist(), strict=True):
         sizes.append((at, moved))
-        at += 3 * moved + settling + demand[band]
+        at += 3 * moved + settling + more
         left += moved + settling
+    offsets = np.array(sizes, _INT64)[:, 0].copy()
     flat = np.empty(at, _INT64)
     settles = np.zeros(bands, np.bool_)
     fences = np.empty((left, 3), _INT64)
@@ -75,12 +73,12 @@ def _as_plan(
     )
     frontiers: list[FrontierChange] = []
     batches: list[Batch] = []
+    heads = words[BAND_HEADERS : BAND_HEADERS + BAND_HEADER_WORDS * bands].reshape(bands, -1)
+    today = heads[:, [B_LOW, B_HIGH]].tolist()
     wanted = intervals.tolist()
     for band in order.tolist():
-        head = BAND_HEADERS + BAND_HEADER_WORDS * band
-        low, high = wanted[band]
-        if low != words[head + B_LOW] or high != words[head + B_HIGH]:
-            frontiers.append(FrontierChange(band, low, high))
+        if wanted[band] != today[band]:
+            frontiers.append(FrontierChange(band, *wanted[band]))
         start, moved = sizes[band]
         if moved:
             middle = start + moved
