@@ -109,6 +109,11 @@ def page() -> str:
     return text
 
 
+def grafana_text() -> str:
+    """The dashboard's JSON."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
 FILES = {
     ROOT / "docs" / "metrics.md": page,
     ROOT / "metrics" / "rules" / "onearena.yml": rules_text,
