@@ -13,11 +13,13 @@ from cases import Case, random_case, view_of
 from plan_check import check_plan
 from words_case import words_of
 
+from onearena.core import kernels
 from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.core.fit import fits, largest_multiple, more_units
 from onearena.core.fit_words import fits_words, largest_multiple_words, more_units_words
 from onearena.core.relayout import Plan, plan
 from onearena.core.relayout_words import plan_words
+from onearena.stress.bench_fit import float_store
 
 CASES = 4_000
 
@@ -79,3 +81,20 @@ def test_a_demand_of_another_shape_is_an_error(wrong: tuple[int, ...]) -> None:
     case = next(case for case in cases("shape") if len(case.bands) == 2)
     with pytest.raises(AssertionError, match="one number in"):
         fits_words(words_of(case), wrong)
+
+
+def test_work_follows_the_demand_and_not_the_pool() -> None:
+    """The search reserves as many states and edges for a pool a hundred times as large."""
+    bounds = []
+    for band_units in (10_000, 1_000_000):
+        store, one = float_store(band_units)
+        for units in (1, 16, 256):
+            counts = np.array([units * more for more in one], dtype=np.int64)
+            reach = kernels.plan_reach(store.words, counts)
+            bounds.append((units, kernels._states_bound(store.words, counts, reach)))
+            got = plan_words(store.words, counts)
+            assert isinstance(got, Plan)
+            assert len(got.batches) == 1
+            assert got.batches[0].sources.size <= units
+    assert bounds[:3] == bounds[3:]
+    assert bounds[0][1] < bounds[1][1] < bounds[2][1]
