@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from onearena.core.snapshot import (
     BandSnapshot,
     FenceSnapshot,
@@ -12,7 +14,6 @@ from onearena.core.snapshot import (
     UseSnapshot,
 )
 from onearena.metrics.source import SnapshotSource
-from prometheus_client.parser import text_string_to_metric_families
 
 HOLE, LIVE, PENDING, VACATED = 1, 2, 3, 4
 

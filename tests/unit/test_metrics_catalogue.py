@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from metrics_case import band, samples, shown, small_snapshot
+from prometheus_client.registry import CollectorRegistry
+
 from onearena.core.snapshot import GapSnapshot
 from onearena.metrics.catalogue import (
     BY_NAME,
@@ -35,7 +37,6 @@ from onearena.metrics.metric import (
 from onearena.metrics.recorder import Timings
 from onearena.metrics.rows_harness import CODES, ENDPOINTS
 from onearena.metrics.stats import ExporterStats
-from prometheus_client.registry import CollectorRegistry
 
 BASE_UNITS = ("bytes", "seconds")
 

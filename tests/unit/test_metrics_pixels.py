@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metrics_case import band, small_snapshot
+
 from onearena.core.snapshot import FenceSnapshot
 from onearena.metrics.pixels import FENCED, FREE, pixels
 
