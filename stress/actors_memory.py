@@ -117,6 +117,9 @@ class Memory:
         fixed = [name for name, unit in world.units.items() if unit.fixed]
         if fixed and world.sut.capabilities.moves:
             kinds.append("move_fixed")
+        shared = [name for name, unit in world.units.items() if unit.refs > 1 and not unit.fixed]
+        if shared and world.sut.capabilities.virtual_ids:
+            kinds.append("shared_write")
         kind = kinds[world.choices.pick("misuse.kind", len(kinds))]
         dead = world.dead[world.choices.pick("misuse.dead", len(world.dead))] if world.dead else 0
         sut = world.sut
@@ -141,5 +144,10 @@ class Memory:
         elif kind == "move_fixed":
             name = fixed[world.choices.pick("misuse.fixed", len(fixed))]
             calls[kind] = lambda: sut.move(world.units[name].band, [name])
+        elif kind == "shared_write":
+            held = shared[world.choices.pick("misuse.shared", len(shared))]
+            calls[kind] = lambda: sut.record(
+                UseKind.FORWARD, world.forward_streams[0], writes=[held]
+            )
         refused = sut.probe(calls[kind])
         world.note(("misuse.refused." if refused is not None else "misuse.accepted.") + kind)
