@@ -51,7 +51,7 @@ def main() -> int:
     text = render()
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE.name} is out of date: run python {Path(__file__).name}", file=sys.stderr)  # noqa: T201
+            print(f"{PAGE.name} is out of date: run python {Path(__file__).name}", file=sys.stderr)
             return 1
         return 0
     PAGE.write_text(text, encoding="utf-8")
