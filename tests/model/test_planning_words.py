@@ -9,8 +9,9 @@ import random
 
 import numpy as np
 import pytest
-from cases import Case, random_case, view_of
+from cases import SCALE, Case, random_case, view_of
 from plan_check import check_plan
+from relayout_sweep import arena_of, least_bytes
 from words_case import words_of
 
 from onearena.core import kernels
@@ -98,3 +99,24 @@ def test_work_follows_the_demand_and_not_the_pool() -> None:
             assert got.batches[0].sources.size <= units
     assert bounds[:3] == bounds[3:]
     assert bounds[0][1] < bounds[1][1] < bounds[2][1]
+
+
+def test_one_band_and_long_chains_equal_the_sweep() -> None:
+    """Chains that the search over single-unit moves is too slow for: 1 band, and 6 to 8."""
+    rng = random.Random("long chains")
+    moved = 0
+    for _ in range(500):
+        count, size = rng.choice((1, 6, 7, 8)), rng.randint(10, 40)
+        units = [rng.randint(1, rng.choice((2, 4))) for _ in range(count)]
+        anchors = [0, *(rng.randrange(unit) for unit in units[1:-1]), size % units[-1]][:count]
+        case = random_case(rng, frame=(size, tuple(zip(units, anchors, strict=True))))
+        got, view = plan_words(words_of(case), case.demand), view_of(case)
+        assert repr(got) == repr(plan(view, case.demand)), case
+        least = least_bytes(arena_of(case), case.demand, moves=(True,) * count)
+        if isinstance(got, Plan):
+            check_plan(view, got)
+            assert got.copied_bytes == least * SCALE, case
+            moved += least > 0
+        else:
+            assert least == -1, case
+    assert moved >= 40, moved
