@@ -1,10 +1,11 @@
 """Hunts mutants: plants one, runs schedules until an oracle reports, says what came of it.
 
 `python -m onearena.stress.mutant_worker REGISTRY` reads one JSON object a line, `{"id",
-"budget_s", "first_seed"}`, and answers each with a line of JSON. A mutant runs in a process of its
-own. Where its patches leave the kernels alone, that is a fork of this one, made after clean
-schedules have loaded every kernel; all other modules are forgotten and imported again, patched.
-Else this process itself plants it, and answers nothing more.
+"budget_s", "first_seed"}` (and `"device": "threads"` for a hunt on real bytes), and answers each
+with a line of JSON. A mutant runs in a process of its own. Where its patches leave the kernels
+alone, that is a fork of this one, made after clean schedules have loaded every kernel; all other
+modules are forgotten and imported again, patched. Else this process itself plants it, and answers
+nothing more.
 
 Only a report that names a rule and a unit (or a range of bytes) counts; a crash does not.
 """
@@ -32,14 +33,15 @@ GRACE_S: Final = 60.0
 class Nursery:
     """A process with every kernel loaded, to fork from. Costs one clean schedule."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "modeled") -> None:
+        self.device = device
         import onearena.core.kernels  # noqa: F401
 
         self.kept = {name for name in sys.modules if name.startswith(PACKAGE)}
         from onearena.stress.run import RunSpec, run_schedule
 
         for seed in range(3):
-            result = run_schedule(RunSpec(seed))
+            result = run_schedule(RunSpec(seed, device=device))
             assert result.verdict == "pass", f"the clean tree fails seed {seed}: {result}"
 
     def takes(self, mutant: Mutant) -> bool:
@@ -55,7 +57,8 @@ class Nursery:
             try:
                 self._forget()
                 plant(mutant)
-                answer = json.dumps(hunt(mutant, budget_s, first_seed))
+                how = hunt if self.device == "modeled" else hunt_real
+                answer = json.dumps(how(mutant, budget_s, first_seed))
             except BaseException as error:  # noqa: BLE001 - whatever a mutant raises is a result
                 answer = json.dumps({"crashed": 1, "crash": f"{type(error).__name__}: {error}"})
             with os.fdopen(writer, "w") as pipe:
@@ -134,6 +137,36 @@ def hunt(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     return found
 
 
+def hunt_real(_mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
+    """Hunt on the threads device, judged by nothing but real accesses and real bytes.
+
+    Ends when the order oracle has reported from the access log and some access has found wrong
+    bytes, or with the budget: `order_s` and `bytes_s` say when (processor seconds), if ever.
+    """
+    from onearena.stress.real_forwards import BYTES_ORACLE, ORDER_ORACLE
+    from onearena.stress.run import RunSpec, run_schedule
+
+    wanted = {ORDER_ORACLE: "order", BYTES_ORACLE: "bytes"}
+    started = time.process_time()
+    found: dict[str, Any] = {"caught": False, "crashed": 0, "crash": "", "schedules": 0}
+    while time.process_time() < started + budget_s:
+        seed = first_seed + found["schedules"]
+        result = run_schedule(RunSpec(seed, device="threads", judges=frozenset(wanted)))
+        found["schedules"] += 1
+        seconds = found["seconds"] = round(time.process_time() - started, 3)
+        if result.verdict == "crash":
+            found["crashed"] += 1
+            found["crash"] = found["crash"] or result.crash.strip().splitlines()[-1]
+        for violation in result.violations:
+            name = wanted.get(violation.oracle)
+            if name is not None and f"{name}_s" not in found:
+                found.update({f"{name}_s": seconds, f"{name}_message": violation.message})
+        found["caught"] = "order_s" in found
+        if "order_s" in found and "bytes_s" in found:
+            break
+    return found
+
+
 def report(result: RunResult) -> dict[str, Any]:
     """What an oracle reported in this run: who first, which rule, where; empty if nobody did."""
     if result.verdict == "stuck":
@@ -164,7 +197,7 @@ def report(result: RunResult) -> dict[str, Any]:
 def main(registry: str) -> None:
     """Answer requests until there are no more."""
     mutants = {mutant.id: mutant for mutant in load_registry(Path(registry))}
-    nursery: Nursery | None = None
+    nurseries: dict[str, Nursery] = {}
     for line in sys.stdin:
         asked = json.loads(line)
         mutant, budget_s = mutants[asked["id"]], float(asked["budget_s"])
@@ -172,7 +205,8 @@ def main(registry: str) -> None:
             plant(mutant)
             _answer(asked["id"], hunt(mutant, budget_s, asked["first_seed"]))
             return
-        nursery = nursery or Nursery()
+        device = asked.get("device", "modeled")
+        nursery = nurseries.get(device) or nurseries.setdefault(device, Nursery(device))
         assert nursery.takes(mutant), f"{mutant.id} patches what kernels import: plant it alone"
         _answer(asked["id"], nursery.hunt(mutant, budget_s, asked["first_seed"]))
 

@@ -127,7 +127,7 @@ class RealChecks:
 
     def _violation(self, failure: RowFailure) -> Violation:
         expected, found = _stamp(failure.expected_stamp), _stamp(failure.found_stamp)
-        unit, lane = self._place(failure.space, failure.address)
+        unit, lane = self._place(failure)
         kind = UseKind(failure.kind) if failure.kind < 16 else OpKind(failure.kind)
         where = f" (lane {lane})" if lane else ""
         return Violation(
@@ -147,14 +147,13 @@ class RealChecks:
             },
         )
 
-    def _place(self, space: Space, address: int) -> tuple[UnitName | None, str]:
-        """The unit and lane an address lies in, if the bands now there leave no doubt."""
-        if space is not Space.ARENA:
+    def _place(self, failure: RowFailure) -> tuple[UnitName | None, str]:
+        """The unit and lane of the wrong word, as the operation that found it names them."""
+        address = failure.address
+        band = self._band(failure) if failure.space is Space.ARENA else None
+        if band is None:
             return None, ""
-        system = self.locate_band(address)
-        if system is None:
-            return None, ""
-        grid, pool = self._grids[system], self._plan.sub_pools[system]
+        grid, pool = self._grids[band], self._plan.sub_pools[band]
         unit, rest = divmod(address - grid.origin_bytes, grid.unit_bytes)
         offset = rest % pool.entry.entry_bytes
         for lane in pool.entry.lanes:
@@ -162,19 +161,16 @@ class RealChecks:
                 return UnitName(pool.name, unit), lane.name
         return UnitName(pool.name, unit), ""
 
-    def locate_band(self, address: int) -> int | None:
-        """The band that an access of the log last used around `address`: the one whose grid has a
-        recorded range beginning at the unit's start. None if there is no such record.
-        """
+    def _band(self, failure: RowFailure) -> int | None:
+        """The band whose unit the host recorded, for that operation, around the wrong word."""
         for record in reversed(self.device.real.trace.records):
-            if not isinstance(record, Enqueue | TransferBegin):
-                continue
-            for space, start, end, _ in record.accesses:
-                if space == Space.ARENA and start <= address < end:
+            if isinstance(record, Enqueue | TransferBegin) and record[0] == failure.number:
+                for space, start, end, _ in record.accesses:
+                    if space != Space.ARENA or not start <= failure.address < end:
+                        continue
                     for band, grid in enumerate(self._grids):
-                        if end - start == grid.unit_bytes and (
-                            (start - grid.origin_bytes) % grid.unit_bytes == 0
-                        ):
+                        size = grid.unit_bytes
+                        if end - start == size and not (start - grid.origin_bytes) % size:
                             return band
         return None
 

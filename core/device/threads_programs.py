@@ -45,6 +45,7 @@ _STAMP_MASK: Final = (1 << 32) - 1
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _M1_INVERSE, _M2_INVERSE = pow(_M1, -1, 1 << 64), pow(_M2, -1, 1 << 64)
 
+_SPACES: Final = tuple(Space)
 COPIES: Final = frozenset((UseKind.BACKUP, UseKind.LOAD, UseKind.MOVE, UseKind.FORK))
 _Row = tuple[int, ...]
 
@@ -452,9 +453,9 @@ def _accesses(row: Sequence[int], program: Program) -> Iterator[Access]:
         yield Access(Space.ARENA, start, start + nbytes, code == kernels.R_FILL)
     elif code in (kernels.R_COPY, kernels.R_COMPARE):
         nbytes, source, target = row[kernels.C_END], row[kernels.C_START], row[kernels.C_PLACE]
-        yield Access(Space(row[kernels.C_ENTRY]), source, source + nbytes, False)
+        yield Access(_SPACES[row[kernels.C_ENTRY]], source, source + nbytes, False)
         writes = code == kernels.R_COPY
-        yield Access(Space(row[kernels.C_STEP]), target, target + nbytes, writes)
+        yield Access(_SPACES[row[kernels.C_STEP]], target, target + nbytes, writes)
     elif code in (kernels.R_TABLE_WRITE, kernels.R_TABLE_READ):
         yield table_access(row[kernels.C_PLACE], writes=code == kernels.R_TABLE_WRITE)
     elif code == kernels.R_BUFFER_WRITE:
