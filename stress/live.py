@@ -36,6 +36,26 @@ PROGRESS_EVERY_S: Final = 0.5
 SEND_EVERY_S: Final = 0.5
 DEVICE: Final = "modeled"
 FAILURE_TEXT_MAX: Final = 1 << 16
+REPORTERS: Final = (
+    "atomicity",
+    "calls",
+    "conservation",
+    "content",
+    "crash",
+    "economy",
+    "geometry",
+    "legality",
+    "liveness",
+    "mapping",
+    "misuse",
+    "order",
+    "poison",
+    "promise",
+    "recorded",
+    "reference",
+    "stuck",
+)
+"""Who can report a failure: the oracles, and crash and stuck. All stand at 0 from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +193,7 @@ class Live:
             seconds={name: (tuple(c), total) for name, (c, total) in self._seconds.items()},
             crowded_steps=summary.crowded_steps,
             busy_steps=summary.busy_steps,
-            failures_by_oracle=dict(summary.failures_by_oracle),
+            failures_by_oracle=dict.fromkeys(REPORTERS, 0) | summary.failures_by_oracle,
             coverage={
                 "reached": len(summary.reach),
                 "planned": len(planned),
