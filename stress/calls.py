@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from onearena.core.answers import Answer, Blocked, Infeasible
+from onearena.core.answers import Answer, Blocked, Demand, Infeasible
+from onearena.core.demand import Caller, RequestShape, ServingPolicy
 from onearena.core.device.interface import EventId, StreamId, TransferId, Work
 from onearena.core.errors import MisuseError
+from onearena.core.eviction import Candidate, Eviction
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
 from onearena.stress.sut import Grant, SystemUnderTest, Use
@@ -62,6 +64,16 @@ class LoggedSut:
         self.probing = False
         self._record_sink = sink
 
+    def follow(self, sink: Callable[[Call], object]) -> None:
+        """Hand every later call to `sink` too, after those that had it before."""
+        before = self._record_sink
+
+        def both(call: Call) -> None:
+            before(call)
+            sink(call)
+
+        self._record_sink = both
+
     def _done(self, name: str, args: tuple[object, ...], answer: object) -> None:
         self.serial += 1
         self._record_sink(Call(self.serial, self.step, name, args, answer, None, self.probing))
@@ -92,6 +104,30 @@ class LoggedSut:
             self._failed("allocate", args, error)
             raise
         self._done("allocate", args, answer)
+        return answer
+
+    def price(self, shape: RequestShape, policy: ServingPolicy, caller: Caller) -> Demand:
+        """Logged `SystemUnderTest.price`."""
+        args = (shape, policy, caller)
+        try:
+            answer = self.inner.price(shape, policy, caller)
+        except Exception as error:
+            self._failed("price", args, error)
+            raise
+        self._done("price", args, answer)
+        return answer
+
+    def evict(
+        self, demand: Sequence[int], candidates: Sequence[Candidate[int]], *, evictable: Demand
+    ) -> Eviction[int]:
+        """Logged `SystemUnderTest.evict`."""
+        args = (tuple(demand), tuple(candidates), evictable)
+        try:
+            answer = self.inner.evict(demand, candidates, evictable=evictable)
+        except Exception as error:
+            self._failed("evict", args, error)
+            raise
+        self._done("evict", args, answer)
         return answer
 
     def free(self, ids: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ from onearena.core.device.trace import (
 )
 from onearena.core.errors import DeviceError
 from onearena.core.rules import UseKind
+from onearena.stress.actors_admission import Admission
 from onearena.stress.actors_copies import Copies
 from onearena.stress.actors_forwards import Forwards
 from onearena.stress.actors_memory import Memory
@@ -47,7 +48,6 @@ from onearena.stress.workload import Options, RequestSource, draw_options
 from onearena.stress.world import World
 
 if TYPE_CHECKING:
-    from onearena.stress.live import ArenaProbe
     from onearena.stress.real_forwards import RealChecks
 
 ORDER_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
@@ -63,7 +63,7 @@ class RunSpec:
     `recording` (set-up first) replays; `steps` 0 draws the length. `arrivals` feed the requests.
     `device` is one of `stress.systems.DEVICES`; with `state_digests` the result has a digest of the
     system's state after every step, and the recording. `judges` names the oracles whose reports
-    count (None: all).
+    count (None: all). Without `to_end` a run that broke no rule by its last step is not drained.
     """
 
     seed: int
@@ -76,6 +76,7 @@ class RunSpec:
     device: str = "modeled"
     state_digests: bool = False
     judges: frozenset[str] | None = None
+    to_end: bool = True
 
     def judged(self, oracle: str) -> bool:
         """Whether reports of that oracle count."""
@@ -113,6 +114,19 @@ class RunResult:
     real_accesses: int = 0
     real_overlaps: int = 0
     seconds: float = field(default=0.0, compare=False)  # of this process's clock
+
+
+class Probe(Protocol):
+    """Looks on while a schedule runs, and changes nothing."""
+
+    def begin(self, world: World) -> None:
+        """A schedule starts; nothing was called yet."""
+
+    def tick(self) -> None:
+        """A quiet point: a step of the world is over."""
+
+    def end(self) -> None:
+        """The last step is over, or one raised."""
 
 
 @runtime_checkable
@@ -193,6 +207,8 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     copies = Copies(world, requests) if inner.capabilities.host_tier else None
     transfers = Transfers(world, requests) if inner.capabilities.transfers else None
     Memory(world, requests)
+    if inner.capabilities.pricing:
+        Admission(world, requests)
     actors = Actors(requests, forwards, copies, transfers)
     rig = Rig(world, device, actors, cells, violations, [order, call_oracles], real=built.real)
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
@@ -205,7 +221,7 @@ def _counts(violation: Violation, spec: RunSpec, built: Built) -> bool:
     return spec.judged(violation.oracle) and violation.oracle not in built.unjudged
 
 
-def run_schedule(spec: RunSpec, probe: ArenaProbe | None = None) -> RunResult:
+def run_schedule(spec: RunSpec, probe: Probe | None = None) -> RunResult:
     """Run one schedule to its end or to the first broken rule. Never raises for what the system
     does. `probe` looks on and changes nothing.
     """
@@ -268,7 +284,7 @@ def run_schedule(spec: RunSpec, probe: ArenaProbe | None = None) -> RunResult:
     )
 
 
-def run_rig(rig: Rig, spec: RunSpec, probe: ArenaProbe | None = None) -> None:
+def run_rig(rig: Rig, spec: RunSpec, probe: Probe | None = None) -> None:
     """All steps and the end of a run, or up to the first violation; raises what the system does."""
     if probe is None:
         _run_steps(rig, spec)
@@ -279,13 +295,14 @@ def run_rig(rig: Rig, spec: RunSpec, probe: ArenaProbe | None = None) -> None:
         finally:
             probe.end()
     if not rig.violations:
-        _finish(rig)
+        if spec.to_end:
+            _finish(rig)
     else:
         # A last look: what the state shows belongs to the report of what the calls showed.
         rig.world.survey()
 
 
-def _run_steps(rig: Rig, spec: RunSpec, probe: ArenaProbe | None = None) -> None:
+def _run_steps(rig: Rig, spec: RunSpec, probe: Probe | None = None) -> None:
     world, meter = rig.world, rig.meter
     crowded_at = world.facts.arena_bytes * CROWDED_PER_MILLE // 1000
     labels: Sequence[StepRecord] | None = None

@@ -1,0 +1,380 @@
+"""Shrinking: from a recording that fails to a small one that breaks the same rule.
+
+Host steps go first (delta debugging over the recording), then device steps, then the values of the
+decisions, set-up included: small arenas, short requests, one piece a copy. A candidate is kept if
+it breaks the same rule by the same oracle's report and is smaller; `Size` says what smaller means,
+host calls before everything else. Steps that a candidate could not take are dropped, and decisions
+it had to draw anew are written down, so every recording kept is complete.
+
+What is found is a local minimum: no single step, and no pair of host steps, can go. Nothing here
+depends on a clock unless the budget ends: equal files shrink to equal files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from onearena.core.errors import UsageError
+from onearena.stress.calls import Call
+from onearena.stress.choices import StepRecord
+from onearena.stress.recordings import dump_recording, parse_recording, same_failure
+from onearena.stress.run import RunResult, RunSpec, run_schedule
+from onearena.stress.world import World
+
+BUDGET_S: Final = 30.0
+REPLAYS_MAX: Final = 4000
+PAIRS_MAX: Final = 26
+"""Most host steps of which all pairs are tried."""
+NO: Final = 999
+"""A chance decision of this value says no whatever its rate."""
+CHANCE_LEAST: Final = 100
+"""Decisions that were ever this large are taken for chances, and `NO` is tried for them too."""
+PURE_CALLS: Final = frozenset(("fits", "snapshot"))
+
+Steps = tuple[StepRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Size:
+    """How large a failing schedule is; compared field by field, the first one first.
+
+    `host_calls` are calls of the world after set-up that may change the system's state;
+    `host_steps` the world's steps they belong to; `values` how far all decisions are from their
+    simplest, 0 (of chances: `NO`).
+    """
+
+    host_calls: int
+    host_steps: int
+    device_steps: int
+    values: int
+
+    def words(self) -> str:
+        """For people."""
+        return (
+            f"{self.host_calls} host calls in {self.host_steps} host steps, "
+            f"{self.device_steps} device steps"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """What came of it. `spec` replays the small schedule, `result` is that replay.
+
+    `finished`: no budget cut it short. `verified`: the file's text, read back, fails the same way
+    with the same trace and without a divergence. `seconds` are the processor's.
+    """
+
+    spec: RunSpec
+    result: RunResult
+    text: str
+    before: Size
+    after: Size
+    replays: int
+    seconds: float
+    finished: bool
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What must stay: verdict, the first report's oracle and rule, the order oracle's rule if it
+    spoke, the last line of a crash.
+    """
+
+    verdict: str
+    first: tuple[str, str]
+    order_rule: str
+    crash: str
+
+    @classmethod
+    def of(cls, result: RunResult) -> Target:
+        """The failure of a run."""
+        first = result.violations[0] if result.violations else None
+        order = [v.rule for v in result.violations if v.oracle == "order"]
+        crash = result.crash.strip().splitlines()[-1] if result.verdict == "crash" else ""
+        return cls(
+            result.verdict,
+            ("", "") if first is None else (first.oracle, first.rule),
+            order[0] if order else "",
+            # Numbers in a message change with every candidate: the type of the error counts.
+            crash.partition(":")[0],
+        )
+
+    def met(self, result: RunResult) -> bool:
+        """Whether a run fails the same way; the order oracle may speak where it was silent."""
+        now = Target.of(result)
+        same = (now.verdict, now.first, now.crash) == (self.verdict, self.first, self.crash)
+        return same and self.order_rule in ("", now.order_rule)
+
+
+class _Tally:
+    """A probe: host calls, and the steps that could not be taken."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.skipped: set[int] = set()
+        self._world: World | None = None
+
+    def begin(self, world: World) -> None:
+        self._world = world
+        world.sut.follow(self._call)
+
+    def _call(self, call: Call) -> None:
+        assert self._world is not None, "calls come after begin"
+        if call.name not in PURE_CALLS and not call.probe and self._world.choices.step:
+            self.calls += 1
+
+    def tick(self) -> None:
+        assert self._world is not None, "ticks come after begin"
+        choices = self._world.choices
+        gone = choices.divergence
+        # A step that is not possible is named by its label, which has no dot; a decision has one.
+        if gone is not None and "." not in gone.name:
+            self.skipped.add(choices.step)
+        choices.divergence = None
+
+    def end(self) -> None:
+        self._world = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    steps: Steps
+    size: Size
+    skipped: frozenset[int]
+
+
+class _SpentError(Exception):
+    """Time or replays are used up."""
+
+
+class Shrinker:
+    """Shrinks one recording. Memory: a few copies of it."""
+
+    def __init__(self, spec: RunSpec, *, budget_s: float, replays_max: int = REPLAYS_MAX) -> None:
+        assert spec.recording, "a spec without a recording has nothing to shrink"
+        self.spec = spec
+        self.replays = 0
+        self.replays_max = replays_max
+        self.started = time.process_time()
+        self.end = self.started + budget_s
+        first = run_schedule(spec)
+        if first.verdict == "pass":
+            raise UsageError("FILE", first.verdict, "give a schedule that fails on replay")
+        self.first = first
+        self.target = Target.of(first)
+        # Where the failure shows before the end of the run, no candidate needs its end.
+        self.to_end = first.recording[-1].label == "drain" or first.verdict == "stuck"
+        outcome = self._replay(first.recording)
+        assert outcome is not None, f"{first.verdict} came once and not twice: {self.target}"
+        self.steps, self.size = outcome.steps, outcome.size
+        self.before = outcome.size
+        self._prune(outcome)
+
+    def run(self) -> Shrunk:
+        """Shrink until nothing helps, or until the budget ends."""
+        finished = True
+        try:
+            while True:
+                before = self.size
+                self._try(tuple(s for s in self.steps if not is_device(s)))
+                self._remove(device=False)
+                self._remove(device=True)
+                self._simplify_decisions()
+                self._remove_pairs()
+                if self.size == before:
+                    break
+        except _SpentError:
+            finished = False
+        return self._finish(finished=finished)
+
+    def _finish(self, *, finished: bool) -> Shrunk:
+        spec = replace(self.spec, recording=self.steps, to_end=True)
+        result = run_schedule(spec)
+        text = dump_recording(spec, result)
+        read, head = parse_recording(text)
+        again = run_schedule(read)
+        verified = (
+            self.target.met(again)
+            and same_failure(head, again)
+            and again.digest == result.digest
+            and again.divergence is None
+        )
+        return Shrunk(
+            spec=read,
+            result=again,
+            text=text,
+            before=self.before,
+            after=self.size,
+            replays=self.replays,
+            seconds=time.process_time() - self.started,
+            finished=finished,
+            verified=verified,
+        )
+
+    # -- one candidate
+    def _replay(self, steps: Sequence[StepRecord]) -> _Outcome | None:
+        """Run a candidate; None if it does not fail the same way."""
+        if self.replays >= self.replays_max or time.process_time() >= self.end:
+            raise _SpentError
+        self.replays += 1
+        tally = _Tally()
+        spec = replace(self.spec, recording=tuple(steps), to_end=self.to_end)
+        result = run_schedule(spec, tally)
+        if not self.target.met(result):
+            return None
+        kept = tuple(step for step in result.recording if step.label != "drain")
+        devices = sum(1 for step in kept[1:] if is_device(step))
+        values = sum(_weight(v) for step in kept for vs in step.decisions.values() for v in vs)
+        size = Size(tally.calls, len(kept) - 1 - devices, devices, values)
+        return _Outcome(kept, size, frozenset(tally.skipped))
+
+    def _try(self, steps: Sequence[StepRecord]) -> bool:
+        """Keep a candidate if it fails the same way and is smaller."""
+        outcome = self._replay(steps)
+        if outcome is None or outcome.size >= self.size:
+            return False
+        self.steps, self.size = outcome.steps, outcome.size
+        self._prune(outcome)
+        return True
+
+    def _prune(self, outcome: _Outcome) -> None:
+        """Drop the steps that were skipped; looks of the world then fall on other steps, so run
+        it.
+        """
+        if not outcome.skipped:
+            return
+        kept = [s for i, s in enumerate(outcome.steps) if i not in outcome.skipped]
+        again = self._replay(kept)
+        if again is not None and again.size < self.size:
+            self.steps, self.size = again.steps, again.size
+
+    # -- steps
+    def _places(self, *, device: bool) -> list[int]:
+        return [i for i, s in enumerate(self.steps) if i and is_device(s) == device]
+
+    def _without(self, gone: set[int]) -> Steps:
+        return tuple(step for i, step in enumerate(self.steps) if i not in gone)
+
+    def _remove(self, *, device: bool) -> None:
+        """Delta debugging: runs of half of them, a quarter, ..., one; from the end backwards, since
+        late steps have nothing after them that they could disturb.
+        """
+        chunk = max(1, len(self._places(device=device)) // 2)
+        while True:
+            changed = False
+            at = len(self._places(device=device))
+            while at > 0:
+                places = self._places(device=device)
+                at = min(at, len(places))
+                first = max(0, at - chunk)
+                changed |= first < at and self._try(self._without(set(places[first:at])))
+                at = first
+            if chunk > 1:
+                chunk //= 2
+            elif not changed:
+                return
+
+    def _remove_pairs(self) -> None:
+        """Two host steps that only go together: a request and its end, a pin and its end."""
+        if len(self._places(device=False)) > PAIRS_MAX:
+            return
+        for a, b in self._pairs():
+            self._try(self._without({a, b}))
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Pairs of places; begins again whenever steps went."""
+        seen: set[tuple[int, int]] = set()
+        length = 0
+        while length != len(self.steps):
+            length = len(self.steps)
+            seen.clear()
+            places = self._places(device=False)
+            for index, a in enumerate(places):
+                for b in places[index + 1 :]:
+                    if length == len(self.steps) and (a, b) not in seen:
+                        seen.add((a, b))
+                        yield a, b
+
+    # -- values
+    def _simplify_decisions(self) -> None:
+        """All decisions of a name at once, then one by one."""
+        for setup in (False, True):
+            for name in self._names(setup=setup):
+                chance = self._largest(name) >= CHANCE_LEAST
+                for value in (NO, 0) if chance else (0,):
+                    self._try_all(name, value, setup=setup)
+            for name in self._names(setup=setup):
+                self._simplify_each(name, setup=setup)
+
+    def _names(self, *, setup: bool) -> list[str]:
+        steps = self.steps[:1] if setup else self.steps[1:]
+        return list(dict.fromkeys(name for step in steps for name in step.decisions))
+
+    def _largest(self, name: str) -> int:
+        return max((v for step in self.steps for v in step.decisions.get(name, ())), default=0)
+
+    def _try_all(self, name: str, value: int, *, setup: bool) -> bool:
+        changed = tuple(
+            _with(step, name, lambda values: [value] * len(values))
+            if (not i) == setup and name in step.decisions
+            else step
+            for i, step in enumerate(self.steps)
+        )
+        return changed != self.steps and self._try(changed)
+
+    def _simplify_each(self, name: str, *, setup: bool) -> None:
+        chance = self._largest(name) >= CHANCE_LEAST
+        place = 0
+        # A kept candidate may have other decisions: look anew after each.
+        while place < len(found := self._where(name, setup=setup)):
+            at, index = found[place]
+            value = self.steps[at].decisions[name][index]
+            for wanted in (NO, 0) if chance else (0, value // 2, value - 1):
+                if _weight(wanted) < _weight(value) and self._try_one(at, name, index, wanted):
+                    break
+            place += 1
+
+    def _where(self, name: str, *, setup: bool) -> list[tuple[int, int]]:
+        return [
+            (i, index)
+            for i, step in enumerate(self.steps)
+            if (not i) == setup
+            for index, value in enumerate(step.decisions.get(name, ()))
+            if _weight(value)
+        ]
+
+    def _try_one(self, at: int, name: str, index: int, value: int) -> bool:
+        step = _with(
+            self.steps[at], name, lambda values: [*values[:index], value, *values[index + 1 :]]
+        )
+        return self._try((*self.steps[:at], step, *self.steps[at + 1 :]))
+
+
+def is_device(step: StepRecord) -> bool:
+    """Whether a step is the device's; the others are the host's."""
+    return step.label.startswith("dev:")
+
+
+def _weight(value: int) -> int:
+    """How far a value is from the simplest: 0, or, of a chance, `NO`."""
+    return NO - value if NO // 2 < value <= NO else value
+
+
+def _with(
+    step: StepRecord, name: str, change: Callable[[Sequence[int]], Sequence[int]]
+) -> StepRecord:
+    return StepRecord(step.label, {**step.decisions, name: change(step.decisions[name])})
+
+
+def shrink(spec: RunSpec, *, budget_s: float = BUDGET_S, replays_max: int = REPLAYS_MAX) -> Shrunk:
+    """Shrink the recording of `spec`; at most `budget_s` seconds of processor time and
+    `replays_max` replays, and two more replays at the end.
+
+    Raises `UsageError` if the recording does not fail. Cost: replays; one takes from a millisecond
+    to as long as the recording's schedule.
+    """
+    return Shrinker(spec, budget_s=budget_s, replays_max=replays_max).run()

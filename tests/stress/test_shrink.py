@@ -1,0 +1,158 @@
+"""Shrinking keeps the failure and drops the rest, the same way every time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from onearena.core.errors import UsageError
+from onearena.stress.choices import StepRecord
+from onearena.stress.cli import run
+from onearena.stress.recordings import dump_recording, load_recording, parse_recording
+from onearena.stress.run import RunResult, RunSpec, run_schedule
+from onearena.stress.shrink import NO, Shrinker, Target, shrink
+from onearena.stress.toy import BUGS
+
+
+def failure(bug: str, *, first: int = 0) -> tuple[RunSpec, RunResult]:
+    for seed in range(first, first + 60):
+        spec = RunSpec(seed, f"toy:{bug}")
+        result = run_schedule(spec)
+        if result.verdict != "pass":
+            return replace(spec, recording=result.recording), result
+    raise AssertionError(f"toy:{bug} was not caught")
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_small_schedule_breaks_the_same_rule(bug: str) -> None:
+    spec, result = failure(bug, first=1)
+    small = shrink(spec)
+    first = result.violations[0]
+    assert small.finished
+    assert small.verified
+    again = run_schedule(small.spec)
+    assert (again.violations[0].oracle, again.violations[0].rule) == (first.oracle, first.rule)
+    assert again.divergence is None
+    assert small.after < small.before
+    assert small.after.host_calls <= 30
+
+
+def test_no_single_step_can_go() -> None:
+    spec, result = failure("free-at-once", first=1)
+    small = shrink(spec)
+    target = Target.of(result)
+    steps = small.spec.recording
+    assert steps is not None
+    for gone in range(1, len(steps)):
+        shorter = (*steps[:gone], *steps[gone + 1 :])
+        assert not target.met(run_schedule(replace(spec, recording=shorter))), steps[gone]
+
+
+def test_equal_recordings_shrink_to_equal_files() -> None:
+    spec, _ = failure("last-use-only")
+    assert shrink(spec).text == shrink(spec).text
+
+
+def test_the_target_is_verdict_oracle_and_rule() -> None:
+    _, result = failure("free-at-once")
+    target = Target.of(result)
+    assert target.met(result)
+    first = result.violations[0]
+    other = replace(first, rule="13")
+    assert not target.met(replace(result, violations=(other, *result.violations[1:])))
+    assert not target.met(replace(result, verdict="pass", violations=()))
+
+
+def test_a_lost_order_report_does_not_meet_the_target() -> None:
+    _, result = failure("free-at-once")
+    assert any(violation.oracle == "order" for violation in result.violations)
+    silent = tuple(v for v in result.violations if v.oracle != "order")
+    assert not Target.of(result).met(replace(result, violations=silent))
+
+
+def test_sizes_shrink_too() -> None:
+    spec, _ = failure("free-at-once", first=1)
+    steps = shrink(spec).spec.recording
+    assert steps is not None
+    swarm = steps[0].decisions["swarm.factor"]
+    assert set(swarm) == {0}
+    assert set(steps[0].decisions["swarm.off"]) == {NO}
+
+
+def test_a_budget_of_replays_ends_it_with_a_valid_file() -> None:
+    spec, _ = failure("read-fast-path")
+    small = Shrinker(spec, budget_s=60, replays_max=12).run()
+    assert not small.finished
+    assert small.verified
+    assert small.replays == 12
+
+
+def test_a_schedule_that_passes_is_refused() -> None:
+    spec, _ = failure("free-at-once")
+    with pytest.raises(UsageError, match="fails on replay"):
+        Shrinker(replace(spec, system="toy"), budget_s=1)
+
+
+def test_steps_that_cannot_be_taken_are_dropped() -> None:
+    spec, _ = failure("free-at-once", first=1)
+    assert spec.recording is not None
+    idle = [StepRecord("disconnect"), StepRecord("dev:nowhere")]
+    spec = replace(spec, recording=(*spec.recording[:2], *idle, *spec.recording[2:]))
+    shrinker = Shrinker(spec, budget_s=60)
+    labels = [step.label for step in shrinker.steps]
+    assert "dev:nowhere" not in labels
+
+
+def test_the_command_writes_beside_the_file(tmp_path, capsys) -> None:
+    spec, result = failure("free-at-once", first=1)
+    path = tmp_path / "found.json"
+    path.write_text(dump_recording(spec, result))
+    assert run(["shrink", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"reproduce: onearena replay {path}.min" in out
+    small, head = load_recording(f"{path}.min")
+    assert len(small.recording or ()) < 20
+    assert head["violations"][0]["rule"] == result.violations[0].rule
+    assert run(["replay", f"{path}.min"]) == 1
+
+
+def test_the_command_answers_in_json(tmp_path, capsys) -> None:
+    spec, result = failure("free-at-once", first=1)
+    path, out = tmp_path / "found.json", tmp_path / "small.json"
+    path.write_text(dump_recording(spec, result))
+    assert run(["shrink", str(path), "--out", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verified"] is True
+    assert document["after"]["host_calls"] < document["before"]["host_calls"]
+    assert parse_recording(out.read_text())[0].system == spec.system
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("{", "JSON"), ("[]", "JSON object"), ('{"onearena_choices": 9}', "version")]
+)
+def test_bad_files_get_one_line(tmp_path, capsys, text: str, word: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert run(["shrink", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert word in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_passes_now_gets_one_line(tmp_path, capsys) -> None:
+    spec, result = failure("free-at-once", first=1)
+    path = tmp_path / "found.json"
+    path.write_text(dump_recording(replace(spec, system="toy"), result))
+    assert run(["shrink", str(path)]) == 2
+    assert "fails on replay" in capsys.readouterr().err
+
+
+def test_another_rule_than_recorded_is_said(tmp_path, capsys) -> None:
+    spec, result = failure("free-at-once", first=1)
+    other = replace(result, violations=(replace(result.violations[0], rule="3"),))
+    path = tmp_path / "found.json"
+    path.write_text(dump_recording(spec, other))
+    assert run(["shrink", str(path)]) == 3
+    assert "recorded" in capsys.readouterr().out
