@@ -53,7 +53,7 @@ def real_device(
 def order_records(records: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
     """The host-order records of an access log, each operation with what it really touched.
 
-    One that did not run to its end keeps what the host recorded for it, too.
+    One that did not run to its end, or ran a host callable, keeps what the host recorded for it.
     """
     touched: dict[int, dict[Access, None]] = {}
     ended: set[int] = set()
@@ -66,7 +66,7 @@ def order_records(records: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
         if isinstance(record, Enqueue | TransferBegin):
             number = record[0]
             real = touched.get(number, {})
-            if number not in ended:
+            if number not in ended or not real:
                 real.update(dict.fromkeys(record.accesses))
             yield record._replace(accesses=tuple(real))
         else:
@@ -79,28 +79,27 @@ class RealChecks:
     def __init__(self, device: PairedDevice, plan: StoragePlan) -> None:
         self.device = device
         self._plan = plan
-        self._reported = 0
+        self._judged = 0
+        self._told = 0
         self.accesses = self.overlaps = 0
         self._grids = [band.grid for band in plan.geometry.bands]
 
     def poll(self) -> tuple[Violation, ...]:
         """What accesses that have ended found wrong since the last call."""
         real = self.device.real
-        if real.wrong_accesses == self._reported:
+        if real.wrong_accesses == self._judged:
             return NO_VIOLATIONS
-        self._reported = real.wrong_accesses
-        before = len(real.failures)
         real.collect()
-        return tuple(self._violation(failure) for failure in real.failures[before:])
+        self._judged = real.failure_count  # a program still running is judged when it has ended
+        return self._new()
 
     def finish(self) -> tuple[Violation, ...]:
         """Let everything end, then judge bytes, guards and the order of all accesses."""
         real = self.device.real
-        before = len(real.failures)
         self.device.open_gates()
         real.finish()
         self.accesses, self.overlaps = real.log.accesses, real.log.overlaps()
-        found = [self._violation(failure) for failure in real.failures[before:]]
+        found = list(self._new())
         found += [
             Violation(
                 BYTES_ORACLE,
@@ -120,6 +119,12 @@ class RealChecks:
             for violation in oracle.feed(record):
                 return (_renamed(violation),)
         return NO_VIOLATIONS
+
+    def _new(self) -> tuple[Violation, ...]:
+        """Failures nobody was told of yet."""
+        failures = self.device.real.failures[self._told :]
+        self._told += len(failures)
+        return tuple(self._violation(failure) for failure in failures)
 
     def close(self) -> None:
         """End the threads."""

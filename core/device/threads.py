@@ -268,7 +268,7 @@ class ThreadsDevice:
         if self._event(event):
             return
         at = self._flags.ctypes.data + 8 * (event % EVENTS)
-        self._host_wait(at, event + 1, lambda: f"event {event} of {self._stream_name(event)}")
+        self._host_wait(at, event + 1, f"event {event} of {self._stream_name(event)}")
         self._seen(event)
 
     def finish_transfer(self, number: TransferId, status: TransferStatus) -> None:
@@ -276,7 +276,7 @@ class ThreadsDevice:
         self._check()
         program = self._transfer(number)
         at = program.address + 8 * kernels.H_DONE
-        self._host_wait(at, 1, lambda: f"transfer {number}")
+        self._host_wait(at, 1, f"transfer {number}")
         self._end_transfer(number, status)
 
     def finish(self) -> None:
@@ -285,7 +285,7 @@ class ThreadsDevice:
         for worker in (*self._streams, *self._lanes):
             at = worker.state.ctypes.data + 8 * kernels.Q_TAKEN
             # A taken command is over; only `thread_signal` wakes, so this wait naps.
-            self._host_wait(at, worker.put, lambda name=worker.name: f"stream {name!r}")
+            self._host_wait(at, worker.put, f"stream {worker.name!r}")
         self.collect()
 
     def collect(self) -> None:
@@ -429,12 +429,12 @@ class ThreadsDevice:
         if self._closed:
             raise DeviceError("the device was closed")
 
-    def _host_wait(self, address: int, value: int, what: Callable[[], str]) -> None:
+    def _host_wait(self, address: int, value: int, what: str) -> None:
         stop = self._shared.ctypes.data + 8 * kernels.S_STOP
         got = kernels.thread_wait(address, value, stop, self._futex, self._timeout_ns())
         self._check()
         if got < 1:
-            raise DeviceError(f"{what()} is stuck: the host has waited {self.timeout_s} s for it")
+            raise DeviceError(f"{what} is stuck: the host has waited {self.timeout_s} s for it")
 
     def _stream_name(self, event: EventId) -> str:
         stream = self._event_streams.get(event, -1)
