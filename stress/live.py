@@ -7,6 +7,8 @@ worker sends what it published along with its results.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -25,6 +27,8 @@ from onearena.metrics.metric import ARENAS_MAX, LONG_SECONDS
 from onearena.metrics.recorder import Recorder
 from onearena.metrics.security import Security
 from onearena.metrics.source import PERIOD_S, Published, SnapshotSource
+from onearena.stress import oracles
+from onearena.stress.real_forwards import BYTES_ORACLE, ORDER_ORACLE
 from onearena.stress.report import failure_text
 
 if TYPE_CHECKING:
@@ -36,26 +40,16 @@ PROGRESS_EVERY_S: Final = 0.5
 SEND_EVERY_S: Final = 0.5
 DEVICE: Final = "modeled"
 FAILURE_TEXT_MAX: Final = 1 << 16
-REPORTERS: Final = (
-    "atomicity",
-    "calls",
-    "conservation",
-    "content",
-    "crash",
-    "economy",
-    "geometry",
-    "legality",
-    "liveness",
-    "mapping",
-    "misuse",
-    "order",
-    "poison",
-    "promise",
-    "recorded",
-    "reference",
-    "stuck",
-)
-"""Who can report a failure: the oracles, and crash and stuck. All stand at 0 from the start."""
+
+
+def reporters() -> tuple[str, ...]:
+    """Who can report a failure: every oracle there is, and crash and stuck, sorted."""
+    names = {"crash", "stuck", BYTES_ORACLE, ORDER_ORACLE}
+    for module in pkgutil.iter_modules(oracles.__path__):
+        found = vars(importlib.import_module(f"{oracles.__name__}.{module.name}")).values()
+        named = [getattr(each, "name", None) for each in found if isinstance(each, type)]
+        names.update(name for name in named if isinstance(name, str))
+    return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +123,7 @@ class Live:
         self._schedules: Counter[tuple[str, ...]] = Counter()
         self._steps: Counter[str] = Counter()
         self._seconds: dict[str, tuple[list[int], float]] = {}
+        self._reporters = reporters()  # all stand at 0 from the start
         self._progress = Progress()
         self._due = 0.0
         self._stale = True
@@ -193,7 +188,7 @@ class Live:
             seconds={name: (tuple(c), total) for name, (c, total) in self._seconds.items()},
             crowded_steps=summary.crowded_steps,
             busy_steps=summary.busy_steps,
-            failures_by_oracle=dict.fromkeys(REPORTERS, 0) | summary.failures_by_oracle,
+            failures_by_oracle=dict.fromkeys(self._reporters, 0) | summary.failures_by_oracle,
             coverage={
                 "reached": len(summary.reach),
                 "planned": len(planned),

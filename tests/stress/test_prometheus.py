@@ -17,9 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from onearena.metrics.catalogue import CATALOGUE
 from onearena.metrics.panels import PANELS
 from onearena.metrics.source import SnapshotSource
-from onearena.stress import live as live_module
 from onearena.stress.campaign import Campaign, Plan
-from onearena.stress.live import Live, Watch
+from onearena.stress.live import Live, Watch, reporters
 from onearena.stress.run import run_schedule
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
@@ -156,11 +155,13 @@ def test_no_alert_fired_on_a_clean_campaign(watched):
 
 
 def test_every_reporter_is_known_from_the_start():
-    names = set(live_module.REPORTERS)
+    names = set(reporters())
     for path in (ROOT / "stress" / "oracles").glob("*.py"):
         for line in path.read_text().splitlines():
             if line.startswith('    name = "'):
                 assert line.split('"')[1] in names, path
+    assert {"crash", "stuck", "order", "conservation"} <= names
+    assert len(names) <= 32
 
 
 PLANT = """
