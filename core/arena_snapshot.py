@@ -14,6 +14,7 @@ from onearena.core.snapshot import (
     Snapshot,
     UseSnapshot,
 )
+from onearena.core.words import B_HIGH, B_LOW, B_P2V, B_PINNED, B_UNIT_WORD, band_header
 
 
 def take_snapshot(state: ArenaState, *, units: bool) -> Snapshot:
@@ -28,18 +29,38 @@ def take_snapshot(state: ArenaState, *, units: bool) -> Snapshot:
         gaps=_gaps(state.geometry.arena_bytes, bands, fences),
         fences=fences,
         uses=tuple(_use(state, use) for use in state.uses.values()),
-        slack_bytes=pack(state.geometry, counts).slack_bytes,
+        slack_bytes=_slack(state, counts),
         counters=dict(state.counters),
     )
 
 
+def _slack(state: ArenaState, counts: list[int]) -> int:
+    """Slack of these counts: packed again only when they changed."""
+    if state.seen_slack is None or state.seen_slack[0] != counts:
+        state.seen_slack = (counts, pack(state.geometry, counts).slack_bytes)
+    return state.seen_slack[1]
+
+
 def _band(state: ArenaState, index: int, *, units: bool) -> BandSnapshot:
+    """The band as plain data; the last one again if the words it shows are still the same."""
     band = state.store.bands[index]
-    grid = band.grid
+    words = state.store.words
+    head = band_header(index)
+    header = words[head : head + B_PINNED + 1].tobytes()
+    numbers = words[head : head + B_P2V + 1].tolist()
+    low, high = numbers[B_LOW], numbers[B_HIGH]
     under_transfer = 0
     if state.ledger.transfer_units:
-        under_transfer = sum(domain == index for domain, _ in state.ledger.transfer_units)
-    return BandSnapshot(
+        for domain, _ in state.ledger.transfer_units:
+            under_transfer += domain == index
+    unit_words = words[numbers[B_UNIT_WORD] + low : numbers[B_UNIT_WORD] + high]
+    ids = words[numbers[B_P2V] + low : numbers[B_P2V] + high]
+    content = (header, under_transfer, *((unit_words.tobytes(), ids.tobytes()) if units else ()))
+    last = state.seen_bands[index]
+    if last is not None and last[0] == content:
+        return last[1]
+    grid = band.grid
+    seen = BandSnapshot(
         name=band.name,
         placement=band.placement.value,
         unit_bytes=grid.unit_bytes,
@@ -58,6 +79,8 @@ def _band(state: ArenaState, index: int, *, units: bool) -> BandSnapshot:
         states=band.states().astype(np.uint8).tobytes() if units else b"",
         ids=tuple(band.ids().tolist()) if units else (),
     )
+    state.seen_bands[index] = (content, seen)
+    return seen
 
 
 def _fences(state: ArenaState) -> list[FenceSnapshot]:

@@ -23,6 +23,7 @@ from onearena.core.host_tier import HostTier
 from onearena.core.ledger import Ledger, Touch, Units, UseRecord
 from onearena.core.observer import ArenaObserver, first_band
 from onearena.core.rules import UseKind
+from onearena.core.snapshot import BandSnapshot
 from onearena.core.store import Retreat, Store
 from onearena.core.uses import ByteSpan
 from onearena.core.words import PENDING, VACATED
@@ -92,6 +93,9 @@ class ArenaState:
         self.observer: ArenaObserver | None = None
         # The demand that was last said to fit, and the epoch: for a counter, never for decisions.
         self.promised: tuple[int, tuple[int, ...]] | None = None
+        # What the last snapshot showed: words compared and band as plain data; counts and slack.
+        self.seen_bands: list[tuple[tuple[object, ...], BandSnapshot] | None] = [None] * len(bands)
+        self.seen_slack: tuple[list[int], int] | None = None
         self.deciding = ""  # who decides on capacity now, for check mode
         self.stopped: DeviceError | None = None
         self._thread = threading.get_ident()
@@ -124,7 +128,7 @@ class ArenaState:
             return ()
         bands = [vid >> 26 & 31 for vid in ids]
         first = bands[0]
-        if all(band == first for band in bands):
+        if bands.count(first) == len(bands):
             return ((first, units),)
         of = np.array(bands, np.int64)
         return tuple((band, units[of == band]) for band in sorted(set(bands)))

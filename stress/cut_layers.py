@@ -65,6 +65,7 @@ def _pools(name: str, page: int, left: int, most: int = 0) -> tuple[SubPoolPlan,
     return sub_pools_of(cut_model(name, left, most), page_size=page)
 
 
+@lru_cache(maxsize=256)
 def _most_kept(name: str) -> int:
     """Layers of the commonest kind beside one layer of the rarest."""
     counts: dict[tuple[object, ...], int] = {}
@@ -73,6 +74,7 @@ def _most_kept(name: str) -> int:
     return max(counts.values())
 
 
+@lru_cache(maxsize=256)
 def rarest_kind(name: str) -> int:
     """Layers of the rarest kind of a known model."""
     counts: dict[tuple[object, ...], int] = {}

@@ -50,10 +50,11 @@ class ConservationOracle:
         return NO_VIOLATIONS
 
     def _judge_band(self, band: BandSnapshot) -> None:
-        counts = {name: getattr(band, name) for name in COUNTERS.values()}
+        counts = (band.hole_units, band.live_units, band.pending_units, band.vacated_units)
         units = band.high_unit - band.low_unit
-        terms = " + ".join(f"{count} {name}" for name, count in counts.items())
-        if sum(counts.values()) != units or min(counts.values()) < 0:
+        if sum(counts) != units or min(counts) < 0:
+            named = zip(counts, COUNTERS.values(), strict=True)
+            terms = " + ".join(f"{count} {name}" for count, name in named)
             self._say(f"{band.name}: {terms} are not the {units} units of the band", band)
         for name in SUBSETS:
             if not 0 <= getattr(band, name) <= units:
@@ -62,10 +63,11 @@ class ConservationOracle:
             return
         if len(band.states) != units:
             self._say(f"{band.name}: {len(band.states)} unit states for {units} units", band)
-        for state, name in COUNTERS.items():
-            recount = band.states.count(state)
-            if recount != counts[name]:
-                self._say(f"{band.name}: {name} is {counts[name]}, a recount says {recount}", band)
+        recount_of = band.states.count
+        for (state, name), count in zip(COUNTERS.items(), counts, strict=True):
+            recount = recount_of(state)
+            if recount != count:
+                self._say(f"{band.name}: {name} is {count}, a recount says {recount}", band)
 
     def _judge_gaps(self, snapshot: Snapshot) -> None:
         """Bands and gaps, end to end, are [0, S); each gap's parts add up."""
@@ -89,16 +91,15 @@ class ConservationOracle:
 
     def _judge_fences(self, snapshot: Snapshot) -> None:
         """Fenced bytes of a gap are the fences in it; a fence without a use should be gone."""
+        fences = snapshot.fences
         for gap in snapshot.gaps:
-            fenced = sum(
-                max(
-                    0, min(fence.end_bytes, gap.end_bytes) - max(fence.start_bytes, gap.start_bytes)
-                )
-                for fence in snapshot.fences
-            )
+            fenced = 0
+            for fence in fences:
+                end = min(fence.end_bytes, gap.end_bytes)
+                fenced += max(0, end - max(fence.start_bytes, gap.start_bytes))
             if fenced != gap.fenced_bytes:
                 self._say_gap(f"{gap.fenced_bytes} bytes are fenced, a recount says {fenced}", gap)
-        for fence in snapshot.fences:
+        for fence in fences:
             if not fence.uses:
                 extent = ByteRange("arena", fence.start_bytes, fence.end_bytes)
                 self._report(f"the fence {extent} outlived its last use", extent, rule="5")

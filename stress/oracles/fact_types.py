@@ -33,6 +33,8 @@ ALL_CALLS: Final = MOVING | {
     "pin",
     "reserve_host",
     "free_host",
+    "price",
+    "evict",
     "snapshot",
 }
 
@@ -184,7 +186,12 @@ class Relocation(NamedTuple):
 
 def shows_units(snapshot: Snapshot) -> bool:
     """Whether it was taken with the state of each unit."""
-    return any(b.states for b in snapshot.bands) or not any(b.has_units for b in snapshot.bands)
+    has_units = False
+    for band in snapshot.bands:
+        if band.states:
+            return True
+        has_units |= band.high_unit > band.low_unit
+    return not has_units
 
 
 def changes_between(before: Snapshot | None, now: Snapshot, *, full: bool = False) -> list[Change]:
@@ -200,6 +207,8 @@ def _band_changes(
     band: int, old: BandSnapshot | None, new: BandSnapshot, *, full: bool
 ) -> list[Change]:
     """The units that differ, or all with `full`."""
+    if old is new and not full:
+        return []
     if (
         not full
         and old is not None

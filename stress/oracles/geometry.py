@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 from onearena.core.snapshot import BandSnapshot, Snapshot
@@ -31,6 +32,7 @@ STATIC: Final = (
     "first_unit",
     "capacity_units",
 )
+_static = attrgetter(*STATIC)
 
 
 class GeometryOracle:
@@ -119,12 +121,10 @@ class GeometryOracle:
             return
         below: BandSnapshot | None = None
         for facts, band in zip(plan.bands, snapshot.bands, strict=True):
-            for field in STATIC:
-                if getattr(facts, field) != getattr(band, field):
-                    self._say(
-                        f"{field} of {facts.name} changed from {getattr(facts, field)} "
-                        f"to {getattr(band, field)}"
-                    )
+            if _static(facts) != _static(band):
+                for field, old, new in zip(STATIC, _static(facts), _static(band), strict=True):
+                    if old != new:
+                        self._say(f"{field} of {facts.name} changed from {old} to {new}")
             if band.high_unit < band.low_unit:
                 self._say(f"{band.name} has units [{band.low_unit}, {band.high_unit})")
             if not band.has_units:
@@ -161,14 +161,14 @@ class GeometryOracle:
 
     def _judge_fences(self, snapshot: Snapshot) -> None:
         """Fences lie in [0, S), are disjoint, and no band has grown over what they cover."""
+        if not snapshot.fences:
+            return
         taken = [(b.start_bytes, b.end_bytes, b.name) for b in snapshot.bands if b.has_units]
         taken += [(fence.start_bytes, fence.end_bytes, "") for fence in snapshot.fences]
         for fence in snapshot.fences:
             extent = ByteRange("arena", fence.start_bytes, fence.end_bytes)
             if not 0 <= fence.start_bytes < fence.end_bytes <= snapshot.arena_bytes:
                 self._say("a fence is no byte range of the arena", extent=extent)
-        if not snapshot.fences:
-            return
         taken.sort()
         for (_, end, name), (start, other_end, other) in pairwise(taken):
             if end > start and not (name and other):
@@ -195,8 +195,5 @@ def _frontier_units(band: BandSnapshot) -> Iterator[int]:
 
 def snapshot_of(record: object) -> Snapshot | None:
     """The snapshot that a record is or carries: itself, or the answer of a `snapshot` call."""
-    if isinstance(record, Snapshot):
-        return record
-    if isinstance(record, Call) and isinstance(record.answer, Snapshot):
-        return record.answer
-    return None
+    answer = record.answer if type(record) is Call else record
+    return answer if isinstance(answer, Snapshot) else None

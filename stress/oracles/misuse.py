@@ -125,8 +125,9 @@ class MisuseOracle:
         return ACCEPT
 
     def _missing(self, ids: Sequence[int], what: str) -> Judgement | None:
+        known = self.facts.ids
         for name in ids:
-            if name not in self.facts.ids:
+            if name not in known:
                 return _refuse(f"{what} names {self._kind_of(name)}")
         return None
 
@@ -144,8 +145,10 @@ class MisuseOracle:
         missing = self._missing(args[0], "ids")
         if missing is not None:
             return missing
-        for name in set(args[0]):
-            if args[0].count(name) > self.facts.ids[name].references:
+        ids, known = args[0], self.facts.ids
+        repeated = len(set(ids)) < len(ids)
+        for name in set(ids):
+            if (ids.count(name) if repeated else 1) > known[name].references:
                 return _refuse(f"id {name} is freed more often than it is held")
         return ACCEPT
 
@@ -153,13 +156,17 @@ class MisuseOracle:
         judgement = self._free(args)
         if judgement[0] is Verdict.ACCEPT and len(set(args[0])) != len(args[0]):
             return _either("an id is forked twice")
-        if any(self._undefined(name) for name in args[0]):
+        if self._any_undefined(args[0]):
             return _either("a source has undefined content")
         return judgement
 
-    def _undefined(self, name: int) -> bool:
-        fact = self.facts.ids.get(name)
-        return fact is not None and fact.undefined
+    def _any_undefined(self, ids: Sequence[int]) -> bool:
+        known = self.facts.ids
+        for name in ids:
+            fact = known.get(name)
+            if fact is not None and fact.undefined:
+                return True
+        return False
 
     def _record(self, args: tuple[Any, ...]) -> Judgement:
         kind, _, reads, writes, host_reads, host_writes = args
@@ -176,7 +183,7 @@ class MisuseOracle:
             return _either("a transfer is published, not recorded")
         if kind not in (UseKind.FORWARD, UseKind.BACKUP, UseKind.LOAD):
             return _either("the system makes such uses itself")
-        if kind in READERS and any(self._undefined(name) for name in reads):
+        if kind in READERS and self._any_undefined(reads):
             return _either("a read names undefined content")
         if len(set(reads)) < len(reads) or len(set(writes)) < len(writes):
             return _either("an id is named twice")
@@ -200,7 +207,7 @@ class MisuseOracle:
             shared = self._shared(ids)
             if shared is not None:
                 return shared
-        if len(set(ids)) < len(ids) or any(self._undefined(name) for name in ids):
+        if len(set(ids)) < len(ids) or self._any_undefined(ids):
             return _either("an id is named twice, or has undefined content")
         return ACCEPT
 

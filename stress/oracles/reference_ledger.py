@@ -10,8 +10,9 @@ race), and what whole units demand (a wait beyond those is needless).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from onearena.core.rules import UseKind, Wait
 from onearena.stress.oracles.fact_types import TRANSFERS
@@ -32,6 +33,9 @@ def wait_of(kind: UseKind, earlier: UseKind) -> Wait:
     return Wait.EVENT
 
 
+WAITS: Final = {(int(a), int(b)): wait_of(a, b) for a in UseKind for b in UseKind}
+
+
 @dataclass(slots=True, eq=False)
 class RefUse:
     """One use as the reference knows it. A transfer has stream -1."""
@@ -43,8 +47,7 @@ class RefUse:
     units: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One range of one unfinished use, on one unit."""
 
     use: RefUse
@@ -53,8 +56,7 @@ class Part:
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """One earlier use that the next use of a range has to come after, and how."""
 
     wait: Wait
@@ -71,12 +73,20 @@ class ReferenceLedger:
     def __init__(self, bands: tuple[BandFacts, ...]) -> None:
         self.bands = bands
         self.parts: dict[tuple[int, int], list[Part]] = {}
+        self._units: list[dict[int, None]] = [{} for _ in bands]  # device units with parts
 
     def enter(
         self, use: RefUse, key: tuple[int, int], start: int, end: int, *, writes: bool
     ) -> None:
         """A use touches [start, end) of the unit `key`."""
-        self.parts.setdefault(key, []).append(Part(use, start, end, writes))
+        part = Part(use, start, end, writes)
+        parts = self.parts.get(key)
+        if parts is None:
+            self.parts[key] = [part]
+            if key[0] >= 0:
+                self._units[key[0]][key[1]] = None
+        else:
+            parts.append(part)
         use.units.append(key)
 
     def retire(self, use: RefUse) -> None:
@@ -90,6 +100,8 @@ class ReferenceLedger:
                 self.parts[key] = kept
             else:
                 del self.parts[key]
+                if key[0] >= 0:
+                    del self._units[key[0]][key[1]]
         use.units.clear()
 
     def around(self, band: int, unit: int) -> list[Part]:
@@ -100,11 +112,15 @@ class ReferenceLedger:
         start, end = self.range_of(band, unit)
         found = list(own)
         for other, facts in enumerate(self.bands):
-            if other == band:
+            units = self._units[other]
+            if other == band or not units:
                 continue
             first = (start - facts.origin_bytes) // facts.unit_bytes
             after = -((facts.origin_bytes - end) // facts.unit_bytes)
-            for number in range(first, after):
+            near: Sequence[int] = range(first, after)
+            if len(near) > len(units):  # a large unit lies over many small ones
+                near = sorted(number for number in units if first <= number < after)
+            for number in near:
                 parts = self.parts.get((other, number))
                 if parts:
                     found += [part for part in parts if part.start < end and start < part.end]
@@ -122,13 +138,12 @@ class ReferenceLedger:
         """What a use of [start, end) has to come after: by byte ranges, and by whole units."""
         by_bytes: list[Need] = []
         by_units: list[Need] = []
-        for part in self.around(*key):
-            if not writes and not part.writes:
+        for use, low, high, written in self.around(*key):
+            if not writes and not written:
                 continue  # reads after reads wait for nothing
-            cell = wait_of(kind, UseKind(part.use.kind))
-            need = Need(cell, part.use, part.writes, part.start, part.end, writes)
+            need = Need(WAITS[kind, use.kind], use, written, low, high, writes)
             by_units.append(need)
-            if part.start < end and start < part.end:
+            if low < end and start < high:
                 by_bytes.append(need)
         return by_bytes, by_units
 
