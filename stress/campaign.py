@@ -313,12 +313,17 @@ def work(connection: Connection, plan: Plan, watched: str = "") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     # A schedule makes few cycles (its rig, once); collecting between schedules costs a tenth.
     gc.disable()
+    frozen = False
     try:
         while True:
             first, last, _ = connection.recv()
             for seed in range(first, last):
                 connection.send(run_schedule(plan.spec(seed), probe))
             gc.collect()
+            if not frozen:
+                # Modules and compiled kernels stay for good: no later collection looks at them.
+                gc.freeze()
+                frozen = True
     except (EOFError, OSError):
         return
 
