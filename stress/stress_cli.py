@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
         "onearena stress --model kimi-k3 --budget 60s --out runs/tonight",
         "onearena stress --arrivals trace.jsonl --budget 5m --json",
         "onearena stress --jobs 1 --metrics-port 9464",
+        "onearena stress --seeds 0:2000 --out runs/ci --junit runs/ci/junit.xml",
     )
 )
 @click.option("--seeds", metavar="A:B", help="Run seeds A to B-1; `A:` runs until interrupted.")
@@ -51,6 +52,8 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     "--out", metavar="DIR", help="Write summary.json and choices files (failures, --seed)."
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
+@click.option("--junit", metavar="FILE", help="Write a JUnit report for CI.")
+@click.option("--no-shrink", is_flag=True, help="Leave failing schedules as long as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @watch_options
 def stress(
@@ -65,6 +68,8 @@ def stress(
     jobs: str | None,
     out: str | None,
     keep_going: bool,
+    junit: str | None,
+    no_shrink: bool,
     as_json: bool,
     **watch: str | None,
 ) -> int:
@@ -88,8 +93,10 @@ def stress(
     check_device(device, system)
     folder = None if out is None else _folder(out)
     from onearena.stress.arrivals import read_arrivals
+    from onearena.stress.auto_shrink import check_file
     from onearena.stress.campaign import Plan
 
+    check_file("--junit", junit)
     plan = Plan(
         first=first,
         last=last,
@@ -111,6 +118,8 @@ def stress(
             arrivals=arrivals or "",
             alone=seed is not None,
             live=live,
+            junit=junit,
+            shrinks=not no_shrink,
         )
     finally:
         if live is not None:
@@ -184,17 +193,29 @@ def run_plan(
     arrivals: str = "",
     alone: bool = False,
     live: Live | None = None,
+    junit: str | None = None,
+    shrinks: bool = True,
 ) -> int:
     """Run, show progress on a terminal, print the failures and the end block, write the files."""
+    from onearena.stress.auto_shrink import Distinct
     from onearena.stress.campaign import Campaign, run_here, warm_up
     from onearena.stress.reach import planned
     from onearena.stress.report import failure_text, summary_text
     from onearena.stress.summary import Summary
 
+    distinct = Distinct()
+
     def failed(result: RunResult) -> None:
         path = _save(plan, result, folder)
+        distinct.note(result, path)
         if not as_json:
             click.echo(failure_text(result, path=path, arrivals=arrivals))
+
+    def end(summary: Summary, text: str) -> int:
+        small = []
+        if shrinks and not summary.interrupted:
+            small = distinct.shrink(plan, quiet=as_json)
+        return _end(summary, text, folder, as_json=as_json, junit=junit, small=small)
 
     names = planned(plan.system, plan.models)
     if alone:
@@ -210,7 +231,7 @@ def run_plan(
             failed(result)
         else:
             _save(plan, result, folder)
-        return _end(summary, summary_text(summary), folder, as_json=as_json)
+        return end(summary, summary_text(summary))
 
     warm_up(plan)
     progress = _Progress(enabled=not as_json and sys.stderr.isatty())
@@ -233,11 +254,24 @@ def run_plan(
         if plan.models != ("any",):
             text += f" --model {'all' if plan.models[1:] else plan.models[0]}"
         text += f" --arrivals {arrivals}" if arrivals else ""
-    return _end(summary, text, folder, as_json=as_json)
+    return end(summary, text)
 
 
-def _end(summary: Summary, text: str, folder: Path | None, *, as_json: bool) -> int:
-    document = json.dumps(summary.to_json(), indent=1)
+def _end(
+    summary: Summary,
+    text: str,
+    folder: Path | None,
+    *,
+    as_json: bool,
+    junit: str | None,
+    small: list[dict[str, Any]],
+) -> int:
+    document = json.dumps({**summary.to_json(), "shrunk": small}, indent=1)
+    if junit is not None:
+        from onearena.stress.auto_shrink import write_file
+        from onearena.stress.junit import junit_xml
+
+        write_file("--junit", junit, junit_xml(summary))
     if folder is not None:
         (folder / "summary.json").write_text(document + "\n", encoding="utf-8")
     click.echo(document if as_json else text)

@@ -156,3 +156,23 @@ def test_another_rule_than_recorded_is_said(tmp_path, capsys) -> None:
     path.write_text(dump_recording(spec, other))
     assert run(["shrink", str(path)]) == 3
     assert "recorded" in capsys.readouterr().out
+
+
+def test_a_campaign_shrinks_each_distinct_failure_once(tmp_path, capsys) -> None:
+    args = ["stress", "--system", "toy:free-at-once", "--seeds", "0:8", "--jobs", "1"]
+    assert run([*args, "--keep-going", "--out", str(tmp_path), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    keys = {
+        (f["violations"][0]["oracle"], f["violations"][0]["rule"]) for f in document["failures"]
+    }
+    small = document["shrunk"]
+    assert len(document["failures"]) > len(small) == min(len(keys), 4)
+    assert all(row["verified"] for row in small)
+    assert run(["replay", small[0]["file"]]) == 1
+
+
+def test_shrinking_can_be_left_out(tmp_path, capsys) -> None:
+    args = ["stress", "--system", "toy:free-at-once", "--seed", "1", "--out", str(tmp_path)]
+    assert run([*args, "--no-shrink"]) == 1
+    assert "shrunk" not in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.min"))
