@@ -153,11 +153,15 @@ def _span(pool: SubPoolPlan, policy: ServingPolicy, caller: Caller, shape: Reque
 def _tokens_in_flight(now: int, step: int, policy: ServingPolicy) -> int:
     """Most tokens launched and not processed, from `now` on, when each new launch adds `step`.
 
-    After the j-th new launch at most `steps_in_flight - j` of the launches of now are left.
+    After the j-th new launch at most `steps_in_flight - j` of the launches of now are left; before
+    the first, all of them are.
     """
     steps = policy.steps_in_flight
     most_of_one = max(step, policy.chunk_tokens)
-    return max(min(now, (steps - new) * most_of_one) + new * step for new in range(1, steps + 1))
+    return max(
+        now,
+        *(min(now, (steps - new) * most_of_one) + new * step for new in range(1, steps + 1)),
+    )
 
 
 def pages_touched(tokens: int, page: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onearena.core.answers import Demand
 from onearena.core.arena import Arena
 from onearena.core.arena_state import ArenaOptions
+from onearena.core.demand import Caller, RequestShape, ServingPolicy, price
 from onearena.core.device.interface import Device
 from onearena.core.plan import StoragePlan
 from onearena.stress.sut import BandFacts, Capabilities, PlanFacts
@@ -14,7 +16,7 @@ from onearena.stress.sut import BandFacts, Capabilities, PlanFacts
 class ArenaSut(Arena):
     """`Arena` with the facts the harness may know of its plan."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(pricing=True)
 
     def __init__(
         self, plan: StoragePlan, device: Device, options: ArenaOptions | None = None
@@ -23,6 +25,11 @@ class ArenaSut(Arena):
         super().__init__(plan.geometry, device, settings)
         self.device = device
         self.plan = plan_facts(plan, settings, self.schedule_stream)
+        self._pools = plan.sub_pools
+
+    def price(self, shape: RequestShape, policy: ServingPolicy, caller: Caller) -> Demand:
+        """`core.demand.price` over the plan's sub-pools."""
+        return price(self._pools, shape, policy, caller)
 
     def state_digest(self) -> str:
         """Hash of all that later calls depend on; equal on every device. O(pool)."""

@@ -7,7 +7,7 @@ come before it. `args` are the values in the order of the method's signature in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from onearena.core.answers import Answer, Blocked, Demand, Infeasible
 from onearena.core.demand import Caller, RequestShape, ServingPolicy
@@ -16,7 +16,7 @@ from onearena.core.errors import MisuseError
 from onearena.core.eviction import Candidate, Eviction
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
-from onearena.stress.sut import Grant, SystemUnderTest, Use
+from onearena.stress.sut import Grant, PricingSystem, SystemUnderTest, Use
 
 
 class Call(NamedTuple):
@@ -110,7 +110,7 @@ class LoggedSut:
         """Logged `SystemUnderTest.price`."""
         args = (shape, policy, caller)
         try:
-            answer = self.inner.price(shape, policy, caller)
+            answer = cast("PricingSystem", self.inner).price(shape, policy, caller)
         except Exception as error:
             self._failed("price", args, error)
             raise
@@ -123,7 +123,8 @@ class LoggedSut:
         """Logged `SystemUnderTest.evict`."""
         args = (tuple(demand), tuple(candidates), evictable)
         try:
-            answer = self.inner.evict(demand, candidates, evictable=evictable)
+            pricing = cast("PricingSystem", self.inner)
+            answer = pricing.evict(demand, candidates, evictable=evictable)
         except Exception as error:
             self._failed("evict", args, error)
             raise

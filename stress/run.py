@@ -25,6 +25,7 @@ from onearena.core.device.trace import (
 )
 from onearena.core.errors import DeviceError
 from onearena.core.rules import UseKind
+from onearena.core.snapshot import Snapshot
 from onearena.stress.actors_admission import Admission
 from onearena.stress.actors_copies import Copies
 from onearena.stress.actors_forwards import Forwards
@@ -180,24 +181,29 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     order = OrderOracle(locate=built.locate, reach=cells)
     call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities)
     call_oracles.watch(device.memory)
-    feeds = [order.feed, call_oracles.feed]
 
-    def watch(feed: Callable[[object], tuple[Violation, ...]]) -> Callable[[object], None]:
-        def follow(record: object) -> None:
+    def watch(feed: Callable[[Any], tuple[Violation, ...]]) -> Callable[[Any], None]:
+        def follow(record: Any) -> None:
             found = feed(record)
             if found:
                 violations.extend(v for v in found if _counts(v, spec, built))
 
         return follow
 
-    for feed in feeds:
-        device.trace.subscribe(watch(feed), ORDER_RECORDS)
+    device.trace.subscribe(watch(order.feed), ORDER_RECORDS)
+    # The trace alone shows these oracles nothing wrong: its records go to their facts.
+    for kind, handler in call_oracles.facts.trace_handlers.items():
+        device.trace.subscribe(handler, (kind,))
     shape = GeometryOracle(inner.plan, frontiers_retreat=inner.capabilities.moves)
     sums = ConservationOracle()
 
-    def judge(call: object) -> tuple[Violation, ...]:
-        return call_oracles.feed(call) + shape.feed(call) + sums.feed(call)
+    def judge(call: Call) -> tuple[Violation, ...]:
+        found = call_oracles.feed(call)
+        if isinstance(call.answer, Snapshot):
+            found += shape.feed(call.answer) + sums.feed(call.answer)
+        return found
 
+    watch(shape.feed)(None)  # what it has to say of the plan
     sut = LoggedSut(inner, watch(judge))
     options = draw_options(choices, inner.plan, inner.capabilities, steps=spec.steps)
     strategy = STRATEGIES[options.strategy](choices)

@@ -11,13 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from onearena.core.answers import Answer, Blocked, Infeasible
+from onearena.core.answers import Answer, Blocked, Demand, Infeasible
+from onearena.core.demand import Caller, RequestShape, ServingPolicy
 from onearena.core.device.interface import Device, EventId, StreamId, TransferId, Work
+from onearena.core.eviction import Candidate, Eviction
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
 from onearena.core.uses import Grant, Use
 
-__all__ = ["BandFacts", "Capabilities", "Grant", "PlanFacts", "SystemUnderTest", "Use"]
+__all__ = [
+    "BandFacts",
+    "Capabilities",
+    "Grant",
+    "PlanFacts",
+    "PricingSystem",
+    "SystemUnderTest",
+    "Use",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class Capabilities:
     transfers: bool = True
     host_tier: bool = True
     sharing: bool = True
+    pricing: bool = False  # prices requests and chooses victims
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +173,15 @@ class SystemUnderTest(Protocol):
 
     def snapshot(self, *, units: bool = True) -> Snapshot:
         """Frozen statistics; with `units`, the state of each unit too."""
+
+
+class PricingSystem(Protocol):
+    """What a system with the capability `pricing` answers besides."""
+
+    def price(self, shape: RequestShape, policy: ServingPolicy, caller: Caller) -> Demand:
+        """Units a band that `caller` has to see fit for a request. Pure; only with `pricing`."""
+
+    def evict(
+        self, demand: Sequence[int], candidates: Sequence[Candidate[int]], *, evictable: Demand
+    ) -> Eviction[int]:
+        """Which candidates have to go for `demand`. Changes nothing; only with `pricing`."""

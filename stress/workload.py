@@ -47,6 +47,8 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "pin": (3, 300),
     "unpin": (4, 0),
     "fork": (3, 300),
+    "price": (3, 200),
+    "choose_victims": (3, 200),
     "snapshot": (2, 200),
     "misuse": (2, 300),
 }

@@ -24,6 +24,7 @@ from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
 from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.economy import EconomyOracle
+from onearena.stress.oracles.eviction import EvictionOracle
 from onearena.stress.oracles.fact_types import ALL_CALLS, CallFacts
 from onearena.stress.oracles.facts import Facts
 from onearena.stress.oracles.legality import LegalityOracle
@@ -31,6 +32,7 @@ from onearena.stress.oracles.liveness import LivenessOracle
 from onearena.stress.oracles.mapping import MappingOracle
 from onearena.stress.oracles.misuse import MisuseOracle
 from onearena.stress.oracles.poison import PoisonOracle
+from onearena.stress.oracles.pricing import PricingOracle
 from onearena.stress.oracles.promise import PromiseOracle
 from onearena.stress.oracles.reference import ReferenceOracle
 from onearena.stress.sut import Capabilities, PlanFacts, Use
@@ -94,6 +96,7 @@ class CallOracles:
         ]
         if capabilities is None or capabilities.moves:
             oracles += [PromiseOracle(self.facts), EconomyOracle(self.facts)]
+            oracles += [EvictionOracle(self.facts), PricingOracle(self.facts)]
         self._misuse = misuse if only is None or misuse.name in only else None
         self.oracles = [o for o in oracles if only is None or o.name in only]
         # Asking every oracle about every call costs more than most of them do.
