@@ -73,7 +73,7 @@ class Facts(Progress):
         self.arena = TouchMap()
         self.host = TouchMap()
         self.relocations: list[Relocation] = []  # of the latest call
-        self._trace_handlers: dict[type[Any], Callable[[Any], None]] = {
+        self.trace_handlers: dict[type[Any], Callable[[Any], None]] = {
             Enqueue: self.enqueue,
             Record: self.record_event,
             WaitEvent: self.wait,
@@ -107,7 +107,7 @@ class Facts(Progress):
         """Take the next record; for a `Call` the facts of it, else None."""
         if type(record) is Call:
             return self._call(record)
-        handler = self._trace_handlers.get(type(record))
+        handler = self.trace_handlers.get(type(record))
         if handler is not None:
             handler(record)
         return None
