@@ -14,6 +14,7 @@ from onearena.stress.world import World
 CALLERS = tuple(Caller)
 PROMPT_TOKENS_MAX = 3000
 OUTPUT_TOKENS_MAX = 300
+BOOT_TOKENS_MAX = 20_000
 
 
 class Admission:
@@ -23,6 +24,7 @@ class Admission:
         self.world = world
         self.requests = requests
         world.add("price", lambda: True, self.price)
+        world.add("boot", lambda: True, self.boot)
         world.add("choose_victims", lambda: bool(requests.cache), self.choose_victims)
 
     def price(self) -> None:
@@ -51,6 +53,18 @@ class Admission:
         caller = CALLERS[choices.pick("price.caller", len(CALLERS))]
         self.world.sut.price(shape, policy, caller)
         self.world.note(f"price.{caller.value}")
+
+    def boot(self) -> None:
+        """Ask what start-up would make of a budget around that of one request."""
+        world = self.world
+        tokens = 1 + world.choices.pick("boot.tokens", BOOT_TOKENS_MAX)
+        one = sum(
+            facts.unit_bytes * (1 + min(tokens, facts.span or tokens) // facts.entries_per_unit)
+            for facts in world.bands
+        )
+        budget = one * (100 + world.choices.pick("boot.per_cent", 500)) // 100
+        facts_of_plan = world.sut.boot(budget, tokens)
+        world.note("boot.refused" if facts_of_plan is None else "boot.accepted")
 
     def choose_victims(self) -> None:
         """Ask which cached entries have to go for a drawn demand, evict them, and ask again."""

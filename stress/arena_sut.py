@@ -9,7 +9,9 @@ from onearena.core.arena import Arena
 from onearena.core.arena_state import ArenaOptions
 from onearena.core.demand import Caller, RequestShape, ServingPolicy, price
 from onearena.core.device.interface import Device
+from onearena.core.errors import UsageError
 from onearena.core.plan import StoragePlan
+from onearena.core.sizing import PlanSettings
 from onearena.stress.sut import BandFacts, Capabilities, PlanFacts
 
 
@@ -26,10 +28,22 @@ class ArenaSut(Arena):
         self.device = device
         self.plan = plan_facts(plan, settings, self.schedule_stream)
         self._pools = plan.sub_pools
+        self._declaration = plan.declaration
 
     def price(self, shape: RequestShape, policy: ServingPolicy, caller: Caller) -> Demand:
         """`core.demand.price` over the plan's sub-pools."""
         return price(self._pools, shape, policy, caller)
+
+    def boot(self, budget_bytes: int, request_tokens: int) -> PlanFacts | None:
+        """`StoragePlan.build` for the same model and pages."""
+        settings = PlanSettings(
+            budget_bytes=budget_bytes, max_request_tokens=request_tokens, max_running_requests=1
+        )
+        try:
+            plan = StoragePlan.build(self._declaration, settings, page_size=self.plan.page_size)
+        except UsageError:
+            return None
+        return plan_facts(plan, ArenaOptions(), self.schedule_stream)
 
     def state_digest(self) -> str:
         """Hash of all that later calls depend on; equal on every device. O(pool)."""

@@ -16,7 +16,7 @@ from onearena.core.errors import MisuseError
 from onearena.core.eviction import Candidate, Eviction
 from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
-from onearena.stress.sut import Grant, PricingSystem, SystemUnderTest, Use
+from onearena.stress.sut import Grant, PlanFacts, PricingSystem, SystemUnderTest, Use
 
 
 class Call(NamedTuple):
@@ -129,6 +129,17 @@ class LoggedSut:
             self._failed("evict", args, error)
             raise
         self._done("evict", args, answer)
+        return answer
+
+    def boot(self, budget_bytes: int, request_tokens: int) -> PlanFacts | None:
+        """Logged `PricingSystem.boot`."""
+        args = (budget_bytes, request_tokens)
+        try:
+            answer = cast("PricingSystem", self.inner).boot(budget_bytes, request_tokens)
+        except Exception as error:
+            self._failed("boot", args, error)
+            raise
+        self._done("boot", args, answer)
         return answer
 
     def free(self, ids: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from onearena.stress.workload import STEP_KINDS
 
-_TOY_LACKS = ("move", "compact", "pin", "unpin", "price", "choose_victims")
+_TOY_LACKS = ("move", "compact", "pin", "unpin", "price", "choose_victims", "boot")
 
 _ANSWERS = (
     "answer.grant.admission",

@@ -185,3 +185,9 @@ class PricingSystem(Protocol):
         self, demand: Sequence[int], candidates: Sequence[Candidate[int]], *, evictable: Demand
     ) -> Eviction[int]:
         """Which candidates have to go for `demand`. Changes nothing; only with `pricing`."""
+
+    def boot(self, budget_bytes: int, request_tokens: int) -> PlanFacts | None:
+        """What start-up with this byte budget would run, admitting requests of so many tokens.
+
+        None: refused. Pure; the running arena is not touched.
+        """

@@ -35,6 +35,7 @@ ALL_CALLS: Final = MOVING | {
     "free_host",
     "price",
     "evict",
+    "boot",
     "snapshot",
 }
 

@@ -22,6 +22,7 @@ from onearena.core.device.trace import (
 from onearena.stress.calls import Call
 from onearena.stress.oracles.atomicity import AtomicityOracle
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
+from onearena.stress.oracles.boot import BootOracle
 from onearena.stress.oracles.content import ContentOracle
 from onearena.stress.oracles.economy import EconomyOracle
 from onearena.stress.oracles.eviction import EvictionOracle
@@ -97,6 +98,7 @@ class CallOracles:
         if capabilities is None or capabilities.moves:
             oracles += [PromiseOracle(self.facts), EconomyOracle(self.facts)]
             oracles += [EvictionOracle(self.facts), PricingOracle(self.facts)]
+            oracles += [BootOracle(self.facts)]
         self._misuse = misuse if only is None or misuse.name in only else None
         self.oracles = [o for o in oracles if only is None or o.name in only]
         # Asking every oracle about every call costs more than most of them do.
