@@ -46,10 +46,11 @@ HOST_BYTES_MAX: Final = 64 << 20
 """Of the host tier of one band; at least two units."""
 
 
-def build(model: str, choices: Choices, *, device: str = "modeled") -> Built:
+def build(model: str, choices: Choices, *, device: str = "modeled", delays: int = 0) -> Built:
     """Draw an arena of `model` ("any": of the portfolio) and put it on a fresh device.
 
-    `device` "threads" runs the work on real bytes beside the modeled device; no draw depends on it.
+    `device` "threads" runs the work on real bytes beside the modeled device; no draw depends on it,
+    nor on `delays`, which draws how late the threads are.
     """
     name = model
     if model == "any":
@@ -92,7 +93,7 @@ def build(model: str, choices: Choices, *, device: str = "modeled") -> Built:
         # Only here: a schedule on the modeled device alone needs no memory and no torch.
         from onearena.stress.real_forwards import real_device
 
-        paired, real = real_device(plan, options, grids, seed=choices.seed)
+        paired, real = real_device(plan, options, grids, seed=choices.seed, delays=delays)
         sut = ArenaSut(plan, paired, options)
         sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
         return Built(paired, sut, locator(sut), real=real)

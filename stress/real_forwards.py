@@ -17,7 +17,7 @@ from onearena.core.device.modeled_memory import Grids
 from onearena.core.device.threads_memory import DeviceMemory
 from onearena.core.device.threads_paired import PairedDevice
 from onearena.core.device.threads_programs import RowFailure
-from onearena.core.device.trace import Effect, End, Enqueue, TraceRecord, TransferBegin
+from onearena.core.device.trace import Effect, End, Enqueue, Start, TraceRecord, TransferBegin
 from onearena.core.plan import StoragePlan
 from onearena.core.rules import UseKind
 from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, UnitName, Violation
@@ -32,7 +32,7 @@ _WORDS_FOR_STAMPS: Final = {ZERO: "zeros", POISON: "poison", UNDEFINED: "undefin
 
 
 def real_device(
-    plan: StoragePlan, options: ArenaOptions, grids: Grids, *, seed: int
+    plan: StoragePlan, options: ArenaOptions, grids: Grids, *, seed: int, delays: int = 0
 ) -> tuple[PairedDevice, RealChecks]:
     """A modeled device with threads beside it, on fresh memory for `plan`, and its oracles."""
     pools = plan.sub_pools
@@ -46,7 +46,9 @@ def real_device(
         entry_bytes=[pool.entry.entry_bytes for pool in pools],
         salt=1 + seed % SALTS,
     )
-    device = PairedDevice(grids=grids, memory=memory, seed=seed, timeout_s=TIMEOUT_S)
+    device = PairedDevice(
+        grids=grids, memory=memory, seed=seed + (delays << 64), timeout_s=TIMEOUT_S
+    )
     return device, RealChecks(device, plan)
 
 
@@ -69,7 +71,7 @@ def order_records(records: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
             if number not in ended or not real:
                 real.update(dict.fromkeys(record.accesses))
             yield record._replace(accesses=tuple(real))
-        else:
+        elif not isinstance(record, Start | Effect | End):
             yield record
 
 

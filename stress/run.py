@@ -36,7 +36,7 @@ from onearena.stress.arrivals import Arrival
 from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.choices import Choices, Divergence, StepRecord
 from onearena.stress.drain import Actors, StuckError, drain
-from onearena.stress.oracles.base import ByteRange, Violation
+from onearena.stress.oracles.base import NO_VIOLATIONS, ByteRange, Violation
 from onearena.stress.oracles.conservation import ConservationOracle
 from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from onearena.stress.real_forwards import RealChecks
 
 ORDER_RECORDS: Final = (Enqueue, Record, WaitEvent, Observe, TransferBegin, TransferEnd)
+ORACLES_OF_TRACES: Final = frozenset(("order", "threads-order", "threads-bytes"))
 FULL_EVERY_STEPS: Final = 64
 VIOLATIONS_KEPT_MAX: Final = 8
 CROWDED_PER_MILLE: Final = 900
@@ -65,6 +66,7 @@ class RunSpec:
     `device` is one of `stress.systems.DEVICES`; with `state_digests` the result has a digest of the
     system's state after every step, and the recording. `judges` names the oracles whose reports
     count (None: all). Without `to_end` a run that broke no rule by its last step is not drained.
+    `delays` draws how late the threads are, and decides nothing else.
     """
 
     seed: int
@@ -75,6 +77,7 @@ class RunSpec:
     recording: tuple[StepRecord, ...] | None = None
     keep_trace: bool = False
     device: str = "modeled"
+    delays: int = 0
     state_digests: bool = False
     judges: frozenset[str] | None = None
     to_end: bool = True
@@ -174,13 +177,16 @@ class Rig:
 
 def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     """Wire device, system, oracles and world; draws the set-up from `choices`."""
-    built = build_system(spec.system, spec.model, choices, device=spec.device)
+    built = build_system(spec.system, spec.model, choices, device=spec.device, delays=spec.delays)
     device, inner = built.device, built.sut
     violations: list[Violation] = []
     cells = TableReach()
     order = OrderOracle(locate=built.locate, reach=cells)
     call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities)
-    call_oracles.watch(device.memory)
+    # Where nobody's verdict depends on calls, the oracles of calls are left out: half the time.
+    watches_calls = spec.judges is None or not spec.judges <= ORACLES_OF_TRACES
+    if watches_calls:
+        call_oracles.watch(device.memory)
 
     def watch(feed: Callable[[Any], tuple[Violation, ...]]) -> Callable[[Any], None]:
         def follow(record: Any) -> None:
@@ -192,12 +198,14 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
 
     device.trace.subscribe(watch(order.feed), ORDER_RECORDS)
     # The trace alone shows these oracles nothing wrong: its records go to their facts.
-    for kind, handler in call_oracles.facts.trace_handlers.items():
+    for kind, handler in call_oracles.facts.trace_handlers.items() if watches_calls else ():
         device.trace.subscribe(handler, (kind,))
     shape = GeometryOracle(inner.plan, frontiers_retreat=inner.capabilities.moves)
     sums = ConservationOracle()
 
     def judge(call: Call) -> tuple[Violation, ...]:
+        if not watches_calls:
+            return NO_VIOLATIONS
         found = call_oracles.feed(call)
         if isinstance(call.answer, Snapshot):
             found += shape.feed(call.answer) + sums.feed(call.answer)
@@ -216,7 +224,8 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     if inner.capabilities.pricing:
         Admission(world, requests)
     actors = Actors(requests, forwards, copies, transfers)
-    rig = Rig(world, device, actors, cells, violations, [order, call_oracles], real=built.real)
+    oracles = [order, call_oracles] if watches_calls else [order]
+    rig = Rig(world, device, actors, cells, violations, oracles, real=built.real)
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig
@@ -343,7 +352,7 @@ def _end_real(rig: Rig, spec: RunSpec, verdict: str, crash: str) -> tuple[str, s
     real = rig.real
     assert real is not None
     try:
-        if verdict != "crash" and not (rig.violations and spec.judges is None):
+        if verdict != "crash":
             rig.violations.extend(v for v in real.finish() if spec.judged(v.oracle))
     except DeviceError as error:
         verdict, crash = "crash", f"{crash}{error}"

@@ -46,7 +46,9 @@ class Built:
     real: RealChecks | None = None
 
 
-def build_system(system: str, model: str, choices: Choices, *, device: str = "modeled") -> Built:
+def build_system(
+    system: str, model: str, choices: Choices, *, device: str = "modeled", delays: int = 0
+) -> Built:
     """Build one of `SYSTEMS`; its sizes are drawn. Raises `UsageError` for a name that is none, and
     for a device the system cannot run on.
     """
@@ -56,7 +58,7 @@ def build_system(system: str, model: str, choices: Choices, *, device: str = "mo
         if importlib.util.find_spec("onearena.stress.arena_sut") is None:
             raise UsageError("--system", system, "this build has no arena; give toy")
         module = importlib.import_module("onearena.stress.arena_scenarios")
-        built = module.build(model, choices, device=device)
+        built = module.build(model, choices, device=device, delays=delays)
         assert isinstance(built, Built), f"arena_scenarios.build gave {built!r}"
         return built
     name, _, bug = system.partition(":")

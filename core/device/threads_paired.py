@@ -14,6 +14,7 @@ too; a program never waits for the model longer than a bound, and the model neve
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from onearena.core.device.interface import EventId, OpId, StreamId, TransferId, TransferStatus, Work
@@ -30,11 +31,10 @@ _STOPS: Final = (StepKind.TRANSFER_FAIL, StepKind.CANCEL_ACKNOWLEDGED)
 
 
 def pacing(seed: int, number: int) -> Pacing:
-    """How program `number` of the run of `seed` is slowed down; pure."""
-    mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (1 << 64) - 1
-    mixed ^= mixed >> 29
-    mixed = mixed * 0x94D049BB133111EB & (1 << 64) - 1
-    return Pacing(_GATES[(mixed >> 33) % len(_GATES)], seed + 1)
+    """How program `number` of the run of `seed` (any integer) is slowed down; pure."""
+    run = hashlib.blake2b(b"%d" % seed, digest_size=8).digest()
+    drawn = hashlib.blake2b(b"%d" % number, key=run, digest_size=2).digest()
+    return Pacing(_GATES[int.from_bytes(drawn, "little") % len(_GATES)], 1 + seed)
 
 
 class PairedDevice(ModeledDevice):

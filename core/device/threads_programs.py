@@ -218,7 +218,8 @@ class _Builder:
         self.effect = -1
         self.always_spoils = work.effects_before_failure >= 0
         self.limit = work.effects_before_failure if self.always_spoils else 1 << 30
-        self._random = (pacing.seed * _M1 + number * _M2 + 1) & _MASK if pacing.seed else 0
+        mixed = pacing.seed ^ pacing.seed >> 64
+        self._random = (mixed * _M1 + number * _M2 + 1) & _MASK | 1 if pacing.seed else 0
         self._unit_starts = sorted(
             access.start for access in work.accesses if access.space == Space.ARENA
         )
