@@ -62,7 +62,7 @@ class Admission:
             facts.unit_bytes * (1 + min(tokens, facts.span or tokens) // facts.entries_per_unit)
             for facts in world.bands
         )
-        budget = one * (100 + world.choices.pick("boot.per_cent", 500)) // 100
+        budget = one * (40 + world.choices.pick("boot.per_cent", 260)) // 100
         facts_of_plan = world.sut.boot(budget, tokens)
         world.note("boot.refused" if facts_of_plan is None else "boot.accepted")
 
