@@ -19,7 +19,7 @@ from onearena.core.words import B_HIGH, B_LOW, B_P2V, B_PINNED, B_UNIT_WORD, ban
 
 def take_snapshot(state: ArenaState, *, units: bool) -> Snapshot:
     """Everything a reader may know. O(bands + uses + fences); with `units` also O(units)."""
-    bands = tuple(_band(state, index, units=units) for index in range(state.band_count))
+    bands = tuple([_band(state, index, units=units) for index in range(state.band_count)])
     fences = tuple(_fences(state))
     counts = [band.handed_out_units for band in state.store.bands]
     return Snapshot(
@@ -28,7 +28,7 @@ def take_snapshot(state: ArenaState, *, units: bool) -> Snapshot:
         bands=bands,
         gaps=_gaps(state.geometry.arena_bytes, bands, fences),
         fences=fences,
-        uses=tuple(_use(state, use) for use in state.uses.values()),
+        uses=tuple([_use(state, use) for use in state.uses.values()]),
         slack_bytes=_slack(state, counts),
         counters=dict(state.counters),
     )

@@ -89,7 +89,7 @@ class SubPoolPlan:
         return min(pages, (size - step + length - 1) // size + 1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def sub_pools_of(
     declaration: ModelDeclaration, *, page_size: int, draft: ModelDeclaration | None = None
 ) -> tuple[SubPoolPlan, ...]:

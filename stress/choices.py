@@ -94,6 +94,11 @@ class Choices:
         """Number of the open step; 0 is the set-up."""
         return len(self._marks) - 1
 
+    @property
+    def label(self) -> str:
+        """Label of the open step."""
+        return self._marks[-1][0]
+
     def begin_step(self, label: str, *, given: Mapping[str, Sequence[int]] | None = None) -> None:
         """Open the next step; `given` replays its decisions."""
         self._marks.append((label, len(self._journal)))
@@ -103,7 +108,17 @@ class Choices:
 
     def pick(self, name: str, bound: int) -> int:
         """A value in `[0, bound)`; `1 <= bound <= BOUND_MAX`. Records it under `name`."""
-        value = self._replayed(name, bound) if self._given is not None else self.draw(name, bound)
+        if self._given is not None:
+            value = self._replayed(name, bound)
+        else:  # `draw`, written out: half of all decisions come here
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = _Lane()
+            index = lane.count
+            lane.count = index + 1
+            if not index & 15:
+                lane.words = self._block(name, index >> 4)
+            value = lane.words[index & 15] * bound >> 32
         self._journal.append((name, value))
         return value
 

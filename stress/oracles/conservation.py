@@ -30,14 +30,19 @@ class ConservationOracle:
 
     def __init__(self) -> None:
         self._found: list[Violation] = []
+        self._last: tuple[BandSnapshot, ...] = ()
 
     def feed(self, record: object) -> tuple[Violation, ...]:
         """Judge a `Snapshot`, or the answer of a `snapshot` call; ignore all else."""
         snapshot = snapshot_of(record)
         if snapshot is None:
             return NO_VIOLATIONS
-        for band in snapshot.bands:
-            self._judge_band(band)
+        last = self._last
+        for index, band in enumerate(snapshot.bands):
+            # The very object that was found in order before, and cannot change, is so still.
+            if index >= len(last) or last[index] is not band:
+                self._judge_band(band)
+        self._last = () if self._found else snapshot.bands
         self._judge_gaps(snapshot)
         self._judge_fences(snapshot)
         if not self._found:
