@@ -54,6 +54,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "doctor": LazyCommand(
         "onearena.stress.doctor", "doctor", "Say what this machine has, and what is missing."
     ),
+    "explain": LazyCommand(
+        "onearena.stress.explain_cli", "explain", "Explain a failing schedule to a person."
+    ),
     "mutants": LazyCommand(
         "onearena.stress.mutants_cli",
         "mutants",
