@@ -6,11 +6,10 @@ answered from data at hand. `docs/metrics.md` describes every endpoint.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -30,6 +29,7 @@ UNITS_MAX: Final = 1000
 STALE_S: Final = 15.0
 ANSWER_WITHIN_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.01
+RENDER_EVERY_S: Final = 0.1
 FAILURE_BYTES_MAX: Final = 1 << 18
 
 JSON: Final = "application/json; charset=utf-8"
@@ -57,6 +57,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
 
 
 Query = Mapping[str, str]
+Steps = Generator[None, None, Response]
 
 
 class Endpoints:
@@ -74,43 +75,52 @@ class Endpoints:
         self._collector = collector
         self._stale_s = stale_s
         self._answer_within_s = answer_within_s
-        self._routes: Mapping[str, Callable[[Query], Awaitable[Response]]] = {
+        self._rendered: tuple[float, Response] | None = None
+        self._routes: Mapping[str, Callable[[Query], Steps]] = {
             "/snapshot": self._snapshot,
             "/map": self._map,
             "/units": self._units,
             "/campaign": self._campaign,
         }
 
-    async def answer(self, target: str) -> Response:
-        """The response to GET `target`; never raises for what a client sent."""
+    def answer(self, target: str) -> Steps:
+        """The response to GET `target`; never raises for what a client sent.
+
+        A generator: it yields when the control thread's answer is not there yet, and is to be
+        resumed `LOOK_EVERY_S` later.
+        """
         parts = urlsplit(target)
         path = parts.path
         endpoint = next(
             (name for name in KNOWN if path == name or path.startswith(f"{name}/")), "other"
         )
         try:
-            response = await self._route(path, _query(parts.query))
+            response = yield from self._route(path, _query(parts.query))
         except Refusal as refusal:
             body = _json({"version": API_VERSION, "error": refusal.message})
             return Response(refusal.status, body, JSON, endpoint)
         return Response(response.status, response.body, response.kind, endpoint, response.headers)
 
-    async def _route(self, path: str, query: Query) -> Response:
+    def _route(self, path: str, query: Query) -> Steps:
         if query.get("version", str(API_VERSION)) != str(API_VERSION):
             raise Refusal(400, f"version: this exporter speaks version {API_VERSION} only")
-        if path == "/metrics":
-            return self._metrics()
         if path == "/healthz":
             return self._health()
+        if path == "/metrics":
+            return self._metrics()
         if path.startswith("/failures/"):
             return self._failure(path.removeprefix("/failures/"))
         route = self._routes.get(path)
         if route is None:
             raise Refusal(404, f"there is no such page; there are {', '.join(KNOWN)}")
-        return await route(query)
+        return (yield from route(query))
 
     def _metrics(self) -> Response:
-        return Response(200, render(self._registry), CONTENT_TYPE)
+        """At most ten scrapes a second are rendered, however many are asked for."""
+        now = time.monotonic()
+        if self._rendered is None or now - self._rendered[0] >= RENDER_EVERY_S:
+            self._rendered = (now, Response(200, render(self._registry), CONTENT_TYPE))
+        return self._rendered[1]
 
     def _health(self) -> Response:
         stale = [
@@ -147,7 +157,8 @@ class Endpoints:
             raise Refusal(503, f"arena {source.name}: no snapshot was published yet")
         return source, published
 
-    async def _snapshot(self, query: Query) -> Response:
+    def _snapshot(self, query: Query) -> Steps:
+        yield from ()
         source, published = self._latest(query)
         uses, fences = len(published.snapshot.uses), len(published.snapshot.fences)
         keep = 256
@@ -160,22 +171,24 @@ class Endpoints:
                 raise Refusal(500, f"the summary has {len(body)} bytes")
             keep //= 2
 
-    async def _look(self, source: SnapshotSource, question: Question) -> tuple[Snapshot, Any]:
+    def _look(
+        self, source: SnapshotSource, question: Question
+    ) -> Generator[None, None, tuple[Snapshot, Any]]:
         """The control thread's answer, or 503 if it does not come in time."""
         source.ask(question)
         deadline = time.monotonic() + self._answer_within_s
         while question.answer is None:
             if time.monotonic() > deadline:
                 raise Refusal(503, f"arena {source.name}: its control thread did not answer")
-            await asyncio.sleep(LOOK_EVERY_S)
+            yield
         return question.answer
 
-    async def _map(self, query: Query) -> Response:
+    def _map(self, query: Query) -> Steps:
         source, published = self._latest(query)
         width = _number(query, "width", 1024, lowest=1, highest=WIDTH_MAX)
         snapshot, states = published.snapshot, tuple(b.states for b in published.snapshot.bands)
         if not any(states):
-            snapshot, states = await self._look(source, Question())
+            snapshot, states = yield from self._look(source, Question())
         # A campaign's next arena may have another size than the one published.
         size = snapshot.arena_bytes
         start = _number(query, "from", 0, lowest=0, highest=size - 1)
@@ -184,7 +197,7 @@ class Endpoints:
         headers = (("Onearena-Epoch", str(snapshot.epoch)),)
         return Response(200, row, "application/octet-stream", headers=headers)
 
-    async def _units(self, query: Query) -> Response:
+    def _units(self, query: Query) -> Steps:
         source, published = self._latest(query)
         here = _band(published.snapshot, query)
         first = _number(query, "from", here.low_unit, lowest=0, highest=1 << 40)
@@ -195,7 +208,7 @@ class Endpoints:
             rows = unit_rows_of(snapshot, snapshot.bands.index(here), first, count)
         else:
             question = Question(band=here.name, first=first, count=count)
-            snapshot, rows = await self._look(source, question)
+            snapshot, rows = yield from self._look(source, question)
             here = _band(snapshot, query)
         document = {
             "version": API_VERSION,
@@ -212,7 +225,8 @@ class Endpoints:
 
     # -- campaigns ---------------------------------------------------------------------------------
 
-    async def _campaign(self, query: Query) -> Response:
+    def _campaign(self, query: Query) -> Steps:
+        yield from ()
         del query
         harness = self._collector.harness
         latest = None if harness is None else harness.latest

@@ -7,6 +7,7 @@ import gc
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -18,11 +19,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metrics_case import samples, shown, small_snapshot, value
+from metrics_case import samples, small_snapshot, value
 from prometheus_client.registry import CollectorRegistry
 
 from onearena.core.errors import UsageError
 from onearena.core.snapshot import UseSnapshot
+from onearena.metrics import endpoints as endpoints_module
 from onearena.metrics import exporter as exporter_module
 from onearena.metrics.collector import collector_of
 from onearena.metrics.exporter import parse_head, start_exporter
@@ -37,8 +39,9 @@ def registry():
 
 
 @pytest.fixture
-def serve(registry):
-    """Starts exporters and ends them; then no thread is left."""
+def serve(registry, monkeypatch):
+    """Starts exporters and ends them; then no thread is left. Every scrape is rendered."""
+    monkeypatch.setattr(endpoints_module, "RENDER_EVERY_S", 0.0)
     started = []
 
     def start(**settings):
@@ -92,6 +95,18 @@ def test_metrics_are_those_of_the_registry(registry, serve):
     assert value(second, "onearena_exporter_requests_total", **labels) == 1
     assert value(second, "onearena_exporter_connections") >= 1
     assert value(second, "onearena_exporter_cpu_seconds_total") > 0
+
+
+def test_scrapes_in_quick_succession_are_rendered_once(registry, serve, monkeypatch):
+    monkeypatch.setattr(endpoints_module, "RENDER_EVERY_S", 0.3)
+    source = fresh(registry)
+    exporter = serve()
+    first = request(exporter, "/metrics")[2]
+    source.show(small_snapshot(slack_bytes=1))
+    assert request(exporter, "/metrics")[2] == first
+    time.sleep(0.35)
+    found = samples(request(exporter, "/metrics")[2].decode())
+    assert value(found, "onearena_slack_bytes", arena="0") == 1
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(serve):
@@ -259,8 +274,8 @@ REFUSED = {
 def standing():
     """One exporter for tests that only ask."""
     registry = CollectorRegistry()
-    shown(registry, small_snapshot())
-    exporter = start_exporter(0, registry=registry)
+    fresh(registry)
+    exporter = start_exporter(0, registry=registry, stale_s=1000)
     yield exporter
     exporter.close()
 
@@ -297,6 +312,14 @@ def test_a_connection_serves_more_than_one_request(standing):
         same = connection.sock
     assert same is connection.sock is not None
     connection.close()
+
+
+@pytest.mark.parametrize("count", [1, 350, 3000])
+def test_pipelined_requests_are_answered_in_order(standing, count):
+    last = b"GET /nope HTTP/1.1\r\nConnection: close\r\n\r\n"
+    received = raw(standing, b"GET /healthz HTTP/1.1\r\n\r\n" * count + last, wait=20)
+    answers = re.findall(rb"HTTP/1\.1 (\d+) ", received)
+    assert answers == [b"200"] * count + [b"404"]
 
 
 def test_a_body_is_never_read(standing):
