@@ -40,6 +40,7 @@ SOURCES = (
     "core/device/threads_memory.py",
     "core/device/threads_paired.py",
     "core/device/threads_programs.py",
+    "core/device/threads_worker.py",
     "stress/cut_layers.py",
     "stress/real_forwards.py",
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -32,6 +31,7 @@ from onearena.core.device.interface import (
 from onearena.core.device.threads_log import AccessLog
 from onearena.core.device.threads_memory import DeviceMemory
 from onearena.core.device.threads_programs import Pacing, Program, RowFailure, compile_work
+from onearena.core.device.threads_worker import Worker, give_back, take_worker
 from onearena.core.device.trace import (
     Enqueue,
     Observe,
@@ -44,7 +44,6 @@ from onearena.core.device.trace import (
 from onearena.core.errors import DeviceError, MisuseError
 from onearena.core.rules import TRANSFER_KINDS
 
-RING_COMMANDS: Final = 1 << 13
 EVENTS: Final = 1 << 14
 LANES_MAX: Final = 256
 FAILURES_KEPT_MAX: Final = 64
@@ -54,36 +53,6 @@ ENDED: Final = 1 << 40
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 _abandoned: list[object] = []  # what a thread that never came back may still touch
-
-
-class _Worker:
-    """One thread: a stream, or a lane of transfers."""
-
-    __slots__ = ("bodies", "name", "number", "programs", "put", "ring", "state", "stuck", "thread")
-
-    def __init__(self) -> None:
-        self.state = np.zeros(24, np.int64)
-        self.ring = np.zeros((RING_COMMANDS, 3), np.int64)
-        self.begin(0, "")
-
-    def begin(self, number: int, name: str) -> None:
-        """A new life, without a thread yet."""
-        self.number = number
-        self.name = name
-        self.state[:] = 0
-        self.put = 0
-        self.programs: deque[Program] = deque()
-        self.bodies: dict[int, tuple[Callable[..., object], Program]] = {}
-        self.stuck = -1  # the event it waited for in vain
-        self.thread: threading.Thread | None = None
-
-    @property
-    def idle(self) -> bool:
-        """Whether it has run all it got."""
-        return int(self.state[kernels.Q_TAKEN]) >= self.put
-
-
-_spare_workers: list[_Worker] = []  # of closed devices: fresh pages are dear
 
 
 class ThreadsDevice:
@@ -115,9 +84,9 @@ class ThreadsDevice:
         self._shared[kernels.S_WAIT_NS] = self._timeout_ns()
         self._shared[kernels.S_GATE_NS] = min(self._timeout_ns() // 2, GATE_NS_MAX)
         self._flags: NDArray[np.int64] = np.zeros(EVENTS, np.int64)
-        self._streams: list[_Worker] = []
-        self._by_name: dict[str, _Worker] = {}
-        self._lanes: list[_Worker] = []
+        self._streams: list[Worker] = []
+        self._by_name: dict[str, Worker] = {}
+        self._lanes: list[Worker] = []
         self._events: dict[EventId, bool] = {}  # named events: whether the host has seen them
         self._event_streams: dict[EventId, int] = {}
         self._next_event = 0
@@ -136,7 +105,7 @@ class ThreadsDevice:
         self._check()
         known = self._by_name.get(name)
         if known is None:
-            known = self._worker(len(self._streams), name)
+            known = take_worker(len(self._streams), name)
             self._streams.append(known)
             self._by_name[name] = known
             self.trace.stream_names.append(name)
@@ -325,10 +294,7 @@ class ThreadsDevice:
             kernels.thread_signal(program.address + 8 * kernels.H_GATE, ENDED, self._futex)
         workers = (*self._streams, *self._lanes)
         for worker in workers:
-            # A place in the ring is kept free for this one: a stale command must never be taken.
-            worker.ring[worker.put % RING_COMMANDS] = (kernels.DO_END, 0, 0)
-            at = worker.state.ctypes.data + 8 * kernels.Q_PUT
-            kernels.thread_signal(at, worker.put + 1, self._futex)
+            worker.end(self._futex)
         left = []
         for worker in workers:
             assert worker.thread is not None, worker.name
@@ -340,7 +306,8 @@ class ThreadsDevice:
             raise DeviceError(f"streams {', '.join(left)} did not end within {self.timeout_s} s")
         self.collect()
         self.memory.give_back()
-        _spare_workers.extend(workers)
+        for worker in workers:
+            give_back(worker)
         self._streams, self._lanes = [], []
 
     # -- inside ------------------------------------------------------------------------------------
@@ -357,18 +324,12 @@ class ThreadsDevice:
             return compile_work(number, Work(work.kind, (), label=work.label), self.memory.layout)
         return compile_work(number, work, self.memory.layout, self._pacing(number))
 
-    @staticmethod
-    def _worker(number: int, name: str) -> _Worker:
-        worker = _spare_workers.pop() if _spare_workers else _Worker()
-        worker.begin(number, name)
-        return worker
-
-    def _start(self, worker: _Worker) -> None:
+    def _start(self, worker: Worker) -> None:
         name = f"onearena {worker.name}"
         worker.thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
         worker.thread.start()
 
-    def _serve(self, worker: _Worker) -> None:
+    def _serve(self, worker: Worker) -> None:
         """The worker's thread."""
         memory = self.memory
         while True:
@@ -391,7 +352,7 @@ class ThreadsDevice:
             if why != kernels.STREAM_BODY or not self._run_body(worker):
                 return
 
-    def _run_body(self, worker: _Worker) -> bool:
+    def _run_body(self, worker: Worker) -> bool:
         """Run the host callable that is due; False when it raised."""
         taken = int(worker.state[kernels.Q_TAKEN])
         body, program = worker.bodies.pop(taken)
@@ -440,7 +401,7 @@ class ThreadsDevice:
         stream = self._event_streams.get(event, -1)
         return repr(self._streams[stream].name) if stream >= 0 else "an unknown stream"
 
-    def _stream(self, stream: StreamId) -> _Worker:
+    def _stream(self, stream: StreamId) -> Worker:
         self._check()
         if not 0 <= stream < len(self._streams):
             raise MisuseError(f"stream {stream} is not a stream of this device", argument="stream")
@@ -461,19 +422,19 @@ class ThreadsDevice:
             raise MisuseError(message, argument="transfer")
         return program
 
-    def _lane(self) -> _Worker:
+    def _lane(self) -> Worker:
         """A lane with nothing to do."""
         for lane in self._lanes:
             if lane.idle:
                 return lane
         if len(self._lanes) >= LANES_MAX:
             raise DeviceError(f"{LANES_MAX} transfers run at once; end some first")
-        lane = self._worker(-1 - len(self._lanes), f"peer{len(self._lanes)}")
+        lane = take_worker(-1 - len(self._lanes), f"peer{len(self._lanes)}")
         self._lanes.append(lane)
         self._start(lane)
         return lane
 
-    def _enqueue(self, worker: _Worker, program: Program) -> None:
+    def _enqueue(self, worker: Worker, program: Program) -> None:
         program.lane = worker.number
         worker.programs.append(program)
         self._running[program.number] = program
@@ -482,13 +443,8 @@ class ThreadsDevice:
         else:
             self._put(worker, kernels.DO_PROGRAM, program.address, len(program.rows))
 
-    def _put(self, worker: _Worker, command: int, argument: int, count: int = 0) -> None:
-        if worker.put - int(worker.state[kernels.Q_TAKEN]) >= RING_COMMANDS - 1:
-            raise DeviceError(f"stream {worker.name!r} has {RING_COMMANDS} commands before it")
-        worker.ring[worker.put % RING_COMMANDS] = (command, argument, count)
-        worker.put += 1
-        at = worker.state.ctypes.data + 8 * kernels.Q_PUT
-        kernels.thread_signal(at, worker.put, self._futex)
+    def _put(self, worker: Worker, command: int, argument: int, count: int = 0) -> None:
+        worker.put_command(command, argument, count, self._futex)
 
     def _seen(self, event: EventId) -> None:
         self._events[event] = True

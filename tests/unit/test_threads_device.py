@@ -23,10 +23,11 @@ from onearena.core.device.interface import (
     table_access,
     table_key,
 )
-from onearena.core.device.threads import RING_COMMANDS, ThreadsDevice
+from onearena.core.device.threads import ThreadsDevice
 from onearena.core.device.threads_log import AccessLog
 from onearena.core.device.threads_memory import DeviceMemory
 from onearena.core.device.threads_programs import Pacing, base_of, stamp_of, step_of
+from onearena.core.device.threads_worker import RING_COMMANDS
 from onearena.core.device.trace import Effect, End, Start, Trace
 from onearena.core.errors import DeviceError, MisuseError
 from onearena.core.geometry import chain_geometry
