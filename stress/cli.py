@@ -81,6 +81,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "stress": LazyCommand(
         "onearena.stress.stress_cli", "stress", "Run seeded schedules against the lifecycle rules."
     ),
+    "trace": LazyCommand(
+        "onearena.stress.trace_cli", "trace", "Write a recorded schedule as a trace for a viewer."
+    ),
 }
 
 

@@ -25,7 +25,7 @@ from onearena.stress.timeline import HOST, Row, Timeline
 
 ROWS_SHOWN_MAX: Final = 90
 BAR_COLUMNS: Final = 88
-EARLIER, LATER = "A", "B"
+EARLIER, LATER, ALONE = "A", "B", "X"
 _CALL_SERIAL: Final = re.compile(r"call #(\d+)")
 SIGNS: Final = {1: ".", 2: "L", 3: "p", 4: "v"}
 LEGEND: Final = "L live, p pending, v vacated, . hole, blank gap, ~ fenced, ^ the bytes in question"
@@ -125,7 +125,7 @@ def _sides(violation: Violation | None, timeline: Timeline) -> tuple[Side, ...]:
     """The events that the report is about, as places in all rows."""
     rows = timeline.rows
     if violation is None:
-        return (_side(LATER, len(rows) - 1, timeline),) if rows else ()
+        return (_side(ALONE, len(rows) - 1, timeline),) if rows else ()
     found: list[Side] = []
     by_order = {row.order: index for index, row in enumerate(rows) if row.order >= 0}
     for mark, name in ((EARLIER, "earlier"), (LATER, "later")):
@@ -139,7 +139,7 @@ def _sides(violation: Violation | None, timeline: Timeline) -> tuple[Side, ...]:
         serials.add(call)
     calls = [i for i, row in enumerate(rows) if row.kind == "call" and row.number in serials]
     place = calls[-1] if calls else len(rows) - 1
-    return (_side(LATER, place, timeline),) if rows else ()
+    return (_side(ALONE, place, timeline),) if rows else ()
 
 
 def _side(mark: str, place: int, timeline: Timeline) -> Side:
