@@ -56,6 +56,7 @@ class ReferenceOracle:
         self._uses: dict[int, RefUse] = {}
         self._own: list[RefUse] = []  # of operations the system enqueued itself
         self._entries = 0
+        self._sides = False  # callers have joined work of side streams, which no call told
         self._found: list[Violation] = []
 
     def feed(self, facts: CallFacts) -> tuple[Violation, ...]:
@@ -65,6 +66,7 @@ class ReferenceOracle:
             self._judge_recorded(facts)
         elif call.name == "launch" and facts.use is not None and not facts.refused:
             self._launched(facts.use)
+            self._sides |= any(op.stream != facts.use.use.stream for op in facts.ops)
         elif call.name in ("retire", "end_transfer", "disconnect") and not facts.refused:
             self._ended(facts)
         if facts.ops:
@@ -169,7 +171,11 @@ class ReferenceOracle:
         return use.serial not in self._uses and use not in self._own
 
     def _judge_waits(self, use: Use, by_units: list[Need], facts: CallFacts) -> None:
-        """Each wait of the use's stream brought something that was needed."""
+        """Each wait of the use's stream brought something that was needed.
+
+        What a stream learnt through work of a caller's side stream no call has told the system: it
+        may wait for such a use again.
+        """
         fresh = set(facts.events)
         for seen in facts.waits:
             if seen.stream != use.stream or seen.event in fresh:
@@ -177,7 +183,7 @@ class ReferenceOracle:
             if any(
                 need.use.stream >= 0
                 and need.use.stream != use.stream
-                and _at(seen.before, need.use.stream) < need.use.position
+                and (self._sides or _at(seen.before, need.use.stream) < need.use.position)
                 and need.use.position <= _at(seen.brings, need.use.stream)
                 for need in by_units
             ):
