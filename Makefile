@@ -89,6 +89,10 @@ evidence-fit: $(INSTALLED) $(COMPILED) ## Evidence: exact feasibility against se
 evidence-order: $(INSTALLED) $(COMPILED) ## Evidence: the order oracle against a slow reference (minutes; resumable).
 	@ci/evidence $(BIN) order $(ARGS)
 
+.PHONY: evidence-mutants
+evidence-mutants: $(INSTALLED) $(COMPILED) ## Evidence: the score of planted faults (an hour; resumable).
+	@ci/evidence $(BIN) mutants $(ARGS)
+
 .PHONY: evidence-price
 evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minutes).
 	@ci/evidence $(BIN) price $(ARGS)
