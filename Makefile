@@ -93,6 +93,10 @@ evidence-order: $(INSTALLED) $(COMPILED) ## Evidence: the order oracle against a
 evidence-mutants: $(INSTALLED) $(COMPILED) ## Evidence: the score of planted faults (an hour; resumable).
 	@ci/evidence $(BIN) mutants $(ARGS)
 
+.PHONY: evidence-threads
+evidence-threads: $(INSTALLED) $(COMPILED) ## Evidence: schedules on threads and real bytes (hours; resumable).
+	@ci/evidence $(BIN) threads $(ARGS)
+
 .PHONY: evidence-price
 evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minutes).
 	@ci/evidence $(BIN) price $(ARGS)
