@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onearena.core.errors import DeviceError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.run import RunResult, RunSpec, run_schedule
+from onearena.stress.strategies.portfolio import DEFAULT
 from onearena.stress.summary import Summary
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Plan:
     recheck: bool = True
     device: str = "modeled"
     keep_recording: bool = False
+    strategy: str = DEFAULT
 
     def spec(self, seed: int) -> RunSpec:
         """The schedule of one seed; pure."""
@@ -65,6 +67,7 @@ class Plan:
             arrivals=arrivals_window(self.arrivals, seed),
             device=self.device,
             state_digests=self.keep_recording,
+            strategy=self.strategy,
         )
 
 

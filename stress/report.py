@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from onearena.stress.run import RunResult
+from onearena.stress.strategies.portfolio import DEFAULT, shares_text
 
 if TYPE_CHECKING:
     from onearena.stress.summary import Summary
@@ -35,6 +36,8 @@ def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> lis
     seed = f"onearena stress --system {result.system} --seed {result.seed}"
     if result.model_asked != "any":
         seed += f" --model {result.model_asked}"
+    if result.strategy_asked != DEFAULT:
+        seed += f" --strategy {result.strategy_asked}"
     if result.device != "modeled":
         seed += f" --device {result.device}"
     if arrivals:
@@ -90,6 +93,8 @@ def summary_text(summary: Summary) -> str:
         ),
         "verdicts: " + (_pairs(summary.verdicts) or "none"),
         f"models: {_pairs(summary.models) or 'none'}",
+        f"strategies (of the portfolio): {shares_text(summary.strategies) or 'none'}",
+        *summary.pct.lines(),
         (
             f"reached {len(summary.planned) - len(missing)} of {len(summary.planned)} "
             f"planned situations; determinism checked on {summary.rechecked} schedules"

@@ -10,7 +10,7 @@ import hashlib
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from onearena.core.device.modeled import ModeledDevice
@@ -42,7 +42,8 @@ from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
 from onearena.stress.oracles.table_reach import TableReach
-from onearena.stress.strategies.base import STRATEGIES
+from onearena.stress.strategies.pct import Pct
+from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
 from onearena.stress.sut import SystemUnderTest
 from onearena.stress.systems import Built, build_system
 from onearena.stress.workload import Options, RequestSource, draw_options
@@ -81,6 +82,7 @@ class RunSpec:
     state_digests: bool = False
     judges: frozenset[str] | None = None
     to_end: bool = True
+    strategy: str = DEFAULT
 
     def judged(self, oracle: str) -> bool:
         """Whether reports of that oracle count."""
@@ -93,7 +95,8 @@ class RunResult:
 
     `crowded_steps` are those above 90% occupancy, `busy_steps` those with three or more forwards
     in flight on the device. `recording` is kept for failures. `real_accesses` counts what threads
-    really did, `real_overlaps` those that began while one of another thread was going on.
+    really did, `real_overlaps` those that began while one of another thread was going on. `pct` is
+    depth, device actors and device steps of a PCT schedule.
     """
 
     seed: int
@@ -117,6 +120,8 @@ class RunResult:
     state_digests: tuple[str, ...] = ()
     real_accesses: int = 0
     real_overlaps: int = 0
+    pct: tuple[int, int, int] = (0, 0, 0)
+    strategy_asked: str = DEFAULT
     seconds: float = field(default=0.0, compare=False)  # of this process's clock
 
 
@@ -214,6 +219,8 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     watch(shape.feed)(None)  # what it has to say of the plan
     sut = LoggedSut(inner, watch(judge))
     options = draw_options(choices, inner.plan, inner.capabilities, steps=spec.steps)
+    if spec.strategy != DEFAULT:
+        options = replace(options, strategy=spec.strategy)
     strategy = STRATEGIES[options.strategy](choices)
     world = World(sut, device, choices, options, strategy)
     requests = Requests(world, RequestSource(choices, options, inner.plan, spec.arrivals))
@@ -295,8 +302,17 @@ def run_schedule(spec: RunSpec, probe: Probe | None = None) -> RunResult:
         state_digests=tuple(rig.state_digests),
         real_accesses=rig.real.accesses if rig.real is not None else 0,
         real_overlaps=rig.real.overlaps if rig.real is not None else 0,
+        pct=_pct(world.strategy),
+        strategy_asked=spec.strategy,
         seconds=time.perf_counter() - started,
     )
+
+
+def _pct(strategy: object) -> tuple[int, int, int]:
+    """What the bound of a PCT schedule is made of."""
+    if not isinstance(strategy, Pct):
+        return 0, 0, 0
+    return strategy.depth, strategy.actors, strategy.taken
 
 
 def run_rig(rig: Rig, spec: RunSpec, probe: Probe | None = None) -> None:

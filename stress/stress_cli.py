@@ -46,6 +46,9 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option(
     "--device", default="modeled", metavar="NAME", help="modeled, or threads: real bytes."
 )
+@click.option(
+    "--strategy", default="portfolio", metavar="NAME", help="portfolio, or one, e.g. pct-2, pos."
+)
 @click.option("--arrivals", metavar="FILE", help="Requests from a trace (CSV, JSONL).")
 @click.option("--jobs", metavar="N", help="Processes; default: one a core.")
 @click.option(
@@ -64,6 +67,7 @@ def stress(
     model: str,
     system: str,
     device: str,
+    strategy: str,
     arrivals: str | None,
     jobs: str | None,
     out: str | None,
@@ -91,6 +95,7 @@ def stress(
         raise UsageError("--jobs", jobs, f"give a whole number from 1 to {JOBS_MAX}")
     check_names(system, model)
     check_device(device, system)
+    check_strategy(strategy)
     folder = None if out is None else _folder(out)
     from onearena.stress.arrivals import read_arrivals
     from onearena.stress.auto_shrink import check_file
@@ -102,6 +107,7 @@ def stress(
         last=last,
         system=system,
         device=device,
+        strategy=strategy,
         keep_recording=seed is not None and folder is not None,
         models=_models(model),
         budget_s=budget_s,
@@ -166,6 +172,15 @@ def check_names(system: str, model: str) -> None:
     if model not in ("any", "all") and known_declaration(model) is None:
         names = ", ".join(known.name for known in KNOWN_MODELS)
         raise UsageError("--model", model, f"give any, all, or one of {names}")
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuse a strategy that is none."""
+    from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
+
+    if strategy not in (DEFAULT, *STRATEGIES):
+        names = ", ".join((DEFAULT, *STRATEGIES))
+        raise UsageError("--strategy", strategy, f"give one of {names}")
 
 
 def _models(model: str) -> tuple[str, ...]:
@@ -251,6 +266,7 @@ def run_plan(
         text += f"\nresume: onearena stress --seeds {summary.next_seed}:{plan.last or ''}"
         text += "" if plan.system == "arena" else f" --system {plan.system}"
         text += "" if plan.device == "modeled" else f" --device {plan.device}"
+        text += "" if plan.strategy == "portfolio" else f" --strategy {plan.strategy}"
         if plan.models != ("any",):
             text += f" --model {'all' if plan.models[1:] else plan.models[0]}"
         text += f" --arrivals {arrivals}" if arrivals else ""

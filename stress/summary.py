@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onearena.stress.run import RunResult
+from onearena.stress.strategies.portfolio import PctCount
 
 VACUITY_SCHEDULES: Final = 2000
 FAILURES_KEPT_MAX: Final = 100
@@ -73,6 +74,8 @@ class Summary:
     nondeterministic: list[int] = field(default_factory=list)
     real_accesses: int = 0
     overlapping: int = 0  # schedules in which accesses of two threads overlapped in time
+    strategies: dict[str, int] = field(default_factory=dict)
+    pct: PctCount = field(default_factory=PctCount)
     planned_names: tuple[str, ...] = ()
     next_seed: int = 0
     interrupted: bool = False
@@ -113,6 +116,11 @@ class Summary:
         self.busy_steps += result.busy_steps
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.models[result.model] = self.models.get(result.model, 0) + 1
+        if result.options is not None:
+            name = result.options.strategy
+            self.strategies[name] = self.strategies.get(name, 0) + 1
+        if result.pct[0]:
+            self.pct.add(*result.pct)
         for name, count in result.reach.items():
             self.reach[name] = self.reach.get(name, 0) + count
         if result.verdict != "pass":
@@ -159,6 +167,8 @@ class Summary:
             "share_three_forwards": round(self.busy_share, 4),
             "verdicts": dict(sorted(self.verdicts.items())),
             "models": dict(sorted(self.models.items())),
+            "strategies": dict(sorted(self.strategies.items())),
+            "pct": self.pct.to_json(),
             "reach": dict(sorted(self.reach.items())),
             "planned": dict(sorted(self.planned.items())),
             "rechecked": self.rechecked,

@@ -13,6 +13,7 @@ from typing import Final
 
 from onearena.stress.arrivals import PREFIX_BLOCK_TOKENS, Arrival
 from onearena.stress.choices import Choices
+from onearena.stress.strategies.portfolio import DRAWN
 from onearena.stress.sut import Capabilities, PlanFacts
 
 # Base weight of every kind of world step, and the chance in per mille that a run leaves it out.
@@ -134,7 +135,7 @@ def draw_options(
         pieces=choices.between("swarm.pieces", 1, 3),
         passes=choices.between("swarm.passes", 1, 3),
         reads_max=choices.between("swarm.reads", 4, 10),
-        strategy=("random", "random", "slow-reader", "fifo")[choices.pick("swarm.strategy", 4)],
+        strategy=DRAWN[choices.pick("swarm.strategy", len(DRAWN))],
         faults={
             "transfer_fail": (0, 100, 300)[choices.pick("swarm.transfer_fail", 3)],
             "peer_dies": (0, 100, 300)[choices.pick("swarm.peer_dies", 3)],

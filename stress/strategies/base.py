@@ -107,7 +107,7 @@ class DelayBounded(RandomWalk):
     FIFO.
     """
 
-    name = "fifo"
+    name = "delay-bounded"
 
     def __init__(self, choices: Choices) -> None:
         super().__init__(choices)
@@ -119,11 +119,3 @@ class DelayBounded(RandomWalk):
             self.delays -= 1
             return 1 + self._choices.draw("strategy.device", len(steps) - 1)
         return 0
-
-
-STRATEGIES: Final[dict[str, Make]] = {
-    "random": RandomWalk,
-    "slow-reader": SlowReader,
-    "fifo": DelayBounded,
-}
-"""By name; a new strategy joins by an entry here."""
