@@ -15,7 +15,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import platform
 import shlex
 import subprocess
 import sys
@@ -23,10 +22,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from evidence_common import ROOT, git, machine
+
 from onearena.stress.campaign import Campaign, Plan, warm_up
 from onearena.stress.reach import count_of, planned, table_cells
 
-ROOT = Path(__file__).resolve().parent.parent
 BLOCK_SEEDS = 500
 FULL_SCHEDULES = 100_000
 LEAST_REACH = 100
@@ -192,12 +192,12 @@ def _evidence(
         "name": "clean",
         "claim": CLAIM,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "sources_changed_since_commit": bool(_git("status", "--porcelain", "core", "stress")),
+        "commit": git("rev-parse", "HEAD"),
+        "sources_changed_since_commit": bool(git("status", "--porcelain", "core", "stress")),
         "sources_digest": digest,
         "command": shlex.join(["make", "evidence-clean", f"ARGS=--schedules {options.schedules}"]),
         "seeds": f"0:{schedules}",
-        "machine": _machine(),
+        "machine": machine(),
         "seconds": round(seconds, 1),
         "jobs": options.jobs,
         "result": result,
@@ -214,27 +214,6 @@ def _digest() -> str:
         digest.update(path.relative_to(ROOT).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def _machine() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        cpu = names[0].split(":", 1)[1].strip() if names else cpu
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

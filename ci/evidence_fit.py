@@ -15,15 +15,15 @@ import hashlib
 import json
 import multiprocessing
 import os
-import platform
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from evidence_common import git, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
@@ -172,12 +172,12 @@ def _evidence(
         "name": "fit",
         "claim": CLAIM,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "sources_changed_since_commit": bool(_git("status", "--porcelain", "--", *SOURCES)),
+        "commit": git("rev-parse", "HEAD"),
+        "sources_changed_since_commit": bool(git("status", "--porcelain", "--", *SOURCES)),
         "sources_digest": digest,
         "command": shlex.join(["make", "evidence-fit", f"ARGS={arguments}"]),
         "seeds": "evidence-fit PART INDEX, as in raw",
-        "machine": _machine(),
+        "machine": machine(),
         "cpu_seconds": round(sum(block["cpu_seconds"] for block in blocks), 1),
         "result": {part: dict(sorted(counts.items())) for part, counts in result.items()},
         "differences": [block["difference"] for block in blocks if block["difference"]],
@@ -201,27 +201,6 @@ def _digest() -> str:
     end = text.find(KERNELS_TO[1], last + 1)
     digest.update(text[start : end if end >= 0 else len(text)].encode())
     return digest.hexdigest()[:16]
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def _machine() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        cpu = names[0].split(":", 1)[1].strip() if names else cpu
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

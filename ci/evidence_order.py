@@ -15,10 +15,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-import platform
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
 # After the path is set: the reference and the generator lie beside the tests.
+from evidence_common import git, machine  # noqa: E402
 from order_compare import compare  # noqa: E402
 from order_reference import Finding  # noqa: E402
 from order_traces import random_trace, steady_trace  # noqa: E402
@@ -162,12 +161,12 @@ def _evidence(
         "name": "order-oracle",
         "claim": CLAIM,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "sources_changed_since_commit": bool(_git("status", "--porcelain", "--", *SOURCES)),
+        "commit": git("rev-parse", "HEAD"),
+        "sources_changed_since_commit": bool(git("status", "--porcelain", "--", *SOURCES)),
         "sources_digest": digest,
         "command": shlex.join(["make", "evidence-order", f"ARGS={arguments}"]),
         "seeds": [options.first_seed, options.first_seed + options.traces],
-        "machine": _machine(),
+        "machine": machine(),
         "result": {
             "traces": total("traces"),
             "racy": total("racy"),
@@ -231,27 +230,6 @@ def _digest() -> str:
     for source in SOURCES:
         digest.update((ROOT / source).read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _git(*arguments: str) -> str:
-    answer = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip()
-
-
-def _machine() -> dict[str, Any]:
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        lines = cpuinfo.read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if "model name" in line), model)
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

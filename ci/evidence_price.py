@@ -11,11 +11,11 @@ import argparse
 import datetime as dt
 import json
 import os
-import platform
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+
+from evidence_common import ROOT, git, machine
 
 from onearena.core.demand import ServingPolicy
 from onearena.core.models import known_declaration
@@ -23,7 +23,6 @@ from onearena.core.sub_pools import sub_pools_of
 from onearena.stress.arrivals import iter_arrivals
 from onearena.stress.pricing_replay import replay
 
-ROOT = Path(__file__).resolve().parent.parent
 MODELS = ("gpt-oss-20b", "qwen3.5-4b", "gemma-3-27b", "kimi-k3", "inkling", "llama-4-scout")
 POLICIES = {
     "overlap": ServingPolicy(),
@@ -72,16 +71,12 @@ def main() -> int:
                         }
                     )
                     print(f"{file.name} {model} {page_size} {name}: {rows[-1]['under_priced']}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
     evidence = {
         "version": 1,
         "claim": "no request comes to hold more units of any sub-pool than it was priced at",
         "command": "make evidence-price",
-        "commit": commit,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
+        "commit": git("rev-parse", "HEAD"),
+        "machine": machine(),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "policies": {name: asdict(policy) for name, policy in POLICIES.items()},
         "under_priced": sum(int(row["under_priced"]) for row in rows),
