@@ -15,12 +15,6 @@ from importlib import metadata
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -29,6 +23,7 @@ from onearena.core.rules import UseKind
 from onearena.core.snapshot import Snapshot
 from onearena.metrics.catalogue import BY_NAME, CATALOGUE
 from onearena.metrics.counters import counter_values
+from onearena.metrics.families import RowsFamily, Value
 from onearena.metrics.harness import HarnessSource, Progress
 from onearena.metrics.metric import (
     CHECKS,
@@ -36,14 +31,12 @@ from onearena.metrics.metric import (
     KINDS,
     RUNGS,
     UNIT_STATES,
-    Metric,
 )
 from onearena.metrics.recorder import LOG
 from onearena.metrics.source import Published, SnapshotSource
 from onearena.metrics.stats import ExporterStats
 
-Histogram = tuple[tuple[int, ...], float]
-Rows = dict[str, list[tuple[tuple[str, ...], float | Histogram]]]
+Rows = dict[str, list[tuple[tuple[str, ...], Value]]]
 """By metric: (label values, value), the label `arena` included."""
 
 
@@ -79,7 +72,7 @@ class ArenaCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Families with samples, in the order of the catalogue; one snapshot per arena."""
         extra = tuple(sorted({label for source in self.sources for label in source.labels}))
-        families: dict[str, Family] = {}
+        families: dict[str, RowsFamily] = {}
         for source in self.sources:
             published = source.latest
             if published is None:
@@ -253,7 +246,7 @@ def harness_rows(progress: Progress) -> Rows:
         "last_failure_timestamp_seconds": progress.last_failure_s,
         "last_result_timestamp_seconds": progress.last_result_s,
     }
-    labelled: dict[str, Mapping[tuple[str, ...], float | Histogram]] = {
+    labelled: dict[str, Mapping[tuple[str, ...], Value]] = {
         "schedules": progress.schedules,
         "steps": {(strategy,): count for strategy, count in progress.steps.items()},
         "failures": {(oracle,): count for oracle, count in progress.failures_by_oracle.items()},
@@ -273,49 +266,16 @@ def harness_rows(progress: Progress) -> Rows:
 
 
 def _fill(
-    families: dict[str, Family], rows: Rows, extra: tuple[str, ...], more: tuple[str, ...]
+    families: dict[str, RowsFamily], rows: Rows, extra: tuple[str, ...], more: tuple[str, ...]
 ) -> None:
     for name, samples in rows.items():
         if not samples:
             continue
-        metric = BY_NAME[name]
         family = families.get(name)
         if family is None:
-            family = families[name] = _family(metric, (*metric.label_names, *extra))
-        for labels, value in samples:
-            _add(family, metric, (*labels, *more), value)
-
-
-def _family(metric: Metric, labels: tuple[str, ...]) -> Family:
-    if metric.kind == "gauge":
-        return GaugeMetricFamily(metric.name, metric.help, labels=labels)
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.name, metric.help, labels=labels)
-    if metric.kind == "histogram":
-        return HistogramMetricFamily(metric.name, metric.help, labels=labels)
-    family = InfoMetricFamily(metric.name, metric.help)
-    family._labelnames = labels  # noqa: SLF001 - an info family takes its labels with the sample
-    return family
-
-
-def _add(family: Family, metric: Metric, labels: tuple[str, ...], value: float | Histogram) -> None:
-    named = dict(zip(family._labelnames, labels, strict=True))  # type: ignore[attr-defined]  # noqa: SLF001
-    if metric.kind != "histogram":
-        assert not isinstance(value, tuple), (metric.name, value)
-        family.add_sample(metric.exposed, named, value)
-        return
-    assert isinstance(value, tuple), (metric.name, value)
-    counts, total = value
-    seen = 0
-    for bound, count in zip((*metric.buckets, float("inf")), counts, strict=True):
-        seen += count
-        family.add_sample(f"{metric.name}_bucket", {**named, "le": _bound_text(bound)}, seen)
-    family.add_sample(f"{metric.name}_count", named, seen)
-    family.add_sample(f"{metric.name}_sum", named, total)
-
-
-def _bound_text(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else repr(bound)
+            metric = BY_NAME[name]
+            family = families[name] = RowsFamily(metric, (*metric.label_names, *extra))
+        family.rows += [((*labels, *more), value) for labels, value in samples] if more else samples
 
 
 _ARENA_NAMES: Final = tuple(metric.name for metric in CATALOGUE if "arena" in metric.label_names)

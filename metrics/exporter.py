@@ -9,7 +9,6 @@ place of the one that has been idle longest. Only GET and HEAD; a request's body
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import re
@@ -192,6 +191,7 @@ class Exporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="onearena-metrics", daemon=True)
         self._socket: socket.socket | None = None
+        self._sweeping = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -236,10 +236,7 @@ class Exporter:
             backlog=ACCEPTED_AT_ONCE,  # asyncio takes this many a turn
         )
         self._socket.listen(BACKLOG)  # and asked the kernel to queue as few: a flood fills that
-        while not self._stop.is_set():
-            self._sweep()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), SWEEP_S)
+        await self._stop.wait()
         server.close()
         for connection in list(self._open):
             self._abort(connection)
@@ -261,6 +258,9 @@ class Exporter:
             oldest = next(iter(self._open))
             self._stats.cut["crowded"] += 1
             self._abort(oldest)
+        if not self._sweeping:
+            self._sweeping = True
+            self.later(SWEEP_S, self._sweep)
         self._open[connection] = None
         self._stats.open = len(self._open)
         connection.deadline = self.now() + REQUEST_S
@@ -268,6 +268,7 @@ class Exporter:
         if self._context is None:
             connection.ready(connection.transport)
         else:
+            connection.transport.pause_reading()  # the handshake's bytes are not for us
             self._spawn(self._upgrade(connection, self._context))
 
     async def _upgrade(self, connection: _Connection, context: ssl.SSLContext) -> None:
@@ -306,6 +307,9 @@ class Exporter:
         for connection in [each for each in self._open if each.deadline <= now]:
             self._stats.cut["slow"] += 1
             self._abort(connection)
+        self._sweeping = bool(self._open)  # nothing to do while nobody is there
+        if self._sweeping:
+            self.later(SWEEP_S, self._sweep)
 
     # -- requests ----------------------------------------------------------------------------------
 

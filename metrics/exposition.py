@@ -7,11 +7,12 @@ here, so every scraper gets the text format, which all of them accept.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import CollectorRegistry
+
+from onearena.metrics.families import RowsFamily, escaped, number
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TYPES: Final = {
@@ -36,10 +37,13 @@ def _render(out: list[str], family: Family) -> None:
     kind = _TYPES.get(family.type, family.type)
     text = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
     out.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
+    if isinstance(family, RowsFamily):
+        family.lines(out)
+        return
     late: dict[str, list[str]] = {}
     for sample in family.samples:
         labels = ",".join(
-            [f'{key}="{_escaped(value)}"' for key, value in sorted(sample.labels.items())]
+            [f'{key}="{escaped(value)}"' for key, value in sorted(sample.labels.items())]
         )
         braces = f"{{{labels}}}" if labels else ""
         when = ""
@@ -55,24 +59,3 @@ def _render(out: list[str], family: Family) -> None:
         whole = family.name + suffix
         out.append(f"# HELP {whole} {text}\n# TYPE {whole} gauge\n")
         out += lines
-
-
-def _escaped(value: str) -> str:
-    if "\\" in value or "\n" in value or '"' in value:
-        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return value
-
-
-def number(value: float) -> str:
-    """A sample's value as Go writes it: 5.0, 1e+06, +Inf, NaN."""
-    given = float(value)
-    if math.isnan(given):
-        return "NaN"
-    if math.isinf(given):
-        return "+Inf" if given > 0 else "-Inf"
-    text = repr(given)
-    dot = text.find(".")
-    if given > 0 and dot > 6:
-        mantissa = f"{text[0]}.{text[1:dot]}{text[dot + 1 :]}".rstrip("0.")
-        return f"{mantissa}e+{dot - 1:02d}"
-    return text

@@ -21,7 +21,7 @@ from onearena.metrics.counters import Values, add_values, counter_values
 from onearena.metrics.recorder import Recorder, Timings
 
 QUESTIONS_MAX: Final = 16
-PERIOD_S: Final = 0.25
+PERIOD_S: Final = 0.5
 
 
 class Watched(Protocol):

@@ -16,7 +16,8 @@ from prometheus_client.utils import floatToGoString
 from onearena.core.errors import UsageError
 from onearena.core.snapshot import GapSnapshot
 from onearena.metrics.collector import broken_sums, collector_of
-from onearena.metrics.exposition import number, render
+from onearena.metrics.exposition import render
+from onearena.metrics.families import number
 from onearena.metrics.harness import HarnessSource, Progress
 from onearena.metrics.source import SnapshotSource
 
