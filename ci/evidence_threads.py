@@ -18,17 +18,17 @@ import hashlib
 import json
 import multiprocessing
 import os
-import platform
 import shlex
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
+
+from evidence_common import git, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK_SEEDS = 20
@@ -182,7 +182,7 @@ def _head(block: tuple[int, int], started: float) -> Row:
         "first_seed": block[0],
         "end_seed": block[1],
         "schedules": block[1] - block[0],
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": git("rev-parse", "HEAD"),
         "cpu_seconds": round(time.process_time() - started, 2),
     }
 
@@ -261,13 +261,6 @@ def _digest() -> str:
     return digest.hexdigest()
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
-
-
 def _evidence(options: argparse.Namespace, digest: str) -> Row:
     agree = list(_rows(options.state, digest, "agree"))
     clean = list(_rows(options.state, digest, "clean"))
@@ -283,16 +276,12 @@ def _evidence(options: argparse.Namespace, digest: str) -> Row:
             "the decisions of the modeled device; order mutants show in the access log, and most "
             "of them in the bytes"
         ),
-        "command": f"make evidence-threads ({shlex.join(sys.argv[1:])})",
+        "command": "make evidence-threads",
         "commits": sorted({row["commit"] for row in (*agree, *clean)}),
         "sources_digest": digest,
         "sources": list(SOURCES),
         "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-        },
+        "machine": machine(),
         "result": {
             "agreeing_seeds": sum(row["schedules"] - row["alarms"] for row in agree),
             "agreeing_steps": sum(row["steps"] for row in agree),
