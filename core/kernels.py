@@ -1374,11 +1374,11 @@ def ledger_note(last, units, column, word):
 
 @_kernel
 def ledger_gather(last, units, streams, writes_only, row, seen, wanted):
-    """What a use of `units` waits for: the latest ticket of each stream into `wanted` (a maximum).
+    """What a use of `units` waits for: the latest ticket of each stream into `wanted`.
 
-    `row[kind]` says what an earlier use of that kind asks for: 0 nothing, 1 an event, 2 that the host
-    has seen it end. `seen[s]` is the last ticket of stream s that the host has seen. Returns whether
-    some use asks for the host and was not seen. O(units * streams).
+    `row[kind]` says what an earlier use of that kind asks for: 0 nothing, 1 an event, 2 that the
+    host has seen it end. `seen[s]` is the last ticket of stream s that the host has seen. Returns
+    whether some use asks for the host and was not seen. O(units * streams).
     """
     for_host = False
     for i in range(units.shape[0]):
