@@ -67,7 +67,9 @@ class RunSpec:
     `device` is one of `stress.systems.DEVICES`; with `state_digests` the result has a digest of the
     system's state after every step, and the recording. `judges` names the oracles whose reports
     count (None: all). Without `to_end` a run that broke no rule by its last step is not drained.
-    `delays` draws how late the threads are, and decides nothing else.
+    `delays` draws how late the threads are, and decides nothing else. `strategy` is drawn from the
+    portfolio unless it names one of `STRATEGIES`. `setup` gives decisions of the set-up to a run
+    whose steps are drawn.
     """
 
     seed: int
@@ -83,6 +85,7 @@ class RunSpec:
     judges: frozenset[str] | None = None
     to_end: bool = True
     strategy: str = DEFAULT
+    setup: Mapping[str, Sequence[int]] | None = None
 
     def judged(self, oracle: str) -> bool:
         """Whether reports of that oracle count."""
@@ -249,7 +252,7 @@ def run_schedule(spec: RunSpec, probe: Probe | None = None) -> RunResult:
     """
     started = time.perf_counter()
     recording = spec.recording
-    choices = Choices(spec.seed, setup=recording[0].decisions if recording else None)
+    choices = Choices(spec.seed, setup=recording[0].decisions if recording else spec.setup)
     rig: Rig | None = None
     verdict, crash = "pass", ""
     try:

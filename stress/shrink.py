@@ -6,12 +6,15 @@ it breaks the same rule by the same oracle's report and is smaller; `Size` says 
 host calls before everything else. Steps that a candidate could not take are dropped, and decisions
 it had to draw anew are written down, so every recording kept is complete.
 
-What is found is a local minimum: no single step, and no pair of host steps, can go. Nothing here
-depends on a clock unless the budget ends: equal files shrink to equal files.
+That ends where no single step and no pair of host steps can go, which may be far from the least: a
+schedule that fills a large arena cannot lose a step, and a smaller arena alone makes it pass. So
+short schedules are drawn anew in simpler set-ups, and whatever fails the same way is shrunk in its
+turn. Nothing here depends on a clock unless the budget ends: equal files shrink to equal files.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +36,14 @@ NO: Final = 999
 CHANCE_LEAST: Final = 100
 """Decisions that were ever this large are taken for chances, and `NO` is tried for them too."""
 PURE_CALLS: Final = frozenset(("fits", "snapshot"))
+
+SMALL_CALLS: Final = 6
+"""With so few host calls nothing smaller is looked for."""
+SAMPLES: Final = 120
+"""Short schedules drawn in one round."""
+SAMPLE_STEPS_MAX: Final = 60
+ROUNDS_MAX: Final = 3
+"""Rounds without a gain after which the search ends."""
 
 Steps = tuple[StepRecord, ...]
 
@@ -154,11 +165,20 @@ class _SpentError(Exception):
 class Shrinker:
     """Shrinks one recording. Memory: a few copies of it."""
 
-    def __init__(self, spec: RunSpec, *, budget_s: float, replays_max: int = REPLAYS_MAX) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        budget_s: float,
+        replays_max: int = REPLAYS_MAX,
+        rounds_max: int = ROUNDS_MAX,
+    ) -> None:
+        """`rounds_max` 0: no schedules are drawn anew."""
         assert spec.recording, "a spec without a recording has nothing to shrink"
         self.spec = spec
         self.replays = 0
         self.replays_max = replays_max
+        self.rounds_max = rounds_max
         self.started = time.process_time()
         self.end = self.started + budget_s
         first = run_schedule(spec)
@@ -177,19 +197,69 @@ class Shrinker:
     def run(self) -> Shrunk:
         """Shrink until nothing helps, or until the budget ends."""
         finished = True
+        best = (self.size, self.steps)
         try:
-            while True:
-                before = self.size
-                self._try(tuple(s for s in self.steps if not is_device(s)))
-                self._remove(device=False)
-                self._remove(device=True)
-                self._simplify_decisions()
-                self._remove_pairs()
-                if self.size == before:
-                    break
+            # A simpler set-up may fail earlier: that drops whole ends of the schedule.
+            self._simplify_names(setup=True)
+            best = (self.size, self.steps)
+            if self.rounds_max:
+                self._sample(0, below=self.size.host_calls)
+            self._descend()
+            best = min(best, (self.size, self.steps), key=lambda pair: pair[0])
+            rounds = 0
+            while best[0].host_calls > SMALL_CALLS and rounds < self.rounds_max:
+                rounds += 1
+                self.size, self.steps = best
+                if not self._sample(rounds, below=2 * best[0].host_calls):
+                    continue
+                self._descend()
+                if self.size.host_calls < best[0].host_calls:
+                    rounds = 0
+                best = min(best, (self.size, self.steps), key=lambda pair: pair[0])
         except _SpentError:
             finished = False
+        self.size, self.steps = min(best, (self.size, self.steps), key=lambda pair: pair[0])
         return self._finish(finished=finished)
+
+    def _descend(self) -> None:
+        """Down to where no candidate is smaller."""
+        while True:
+            before = self.size
+            self._try(tuple(s for s in self.steps if not is_device(s)))
+            self._remove(device=False)
+            self._remove(device=True)
+            self._simplify_decisions()
+            self._remove_pairs()
+            if self.size == before:
+                return
+
+    def _sample(self, round_: int, *, below: int) -> bool:
+        """Draw short schedules in set-ups between this one and the simplest; take the smallest that
+        fails the same way with fewer than `below` host calls. Whether there is one.
+        """
+        rng = random.Random(f"{self.spec.seed} {round_} {len(self.steps)}")
+        setup = self.steps[0].decisions
+        found: _Outcome | None = None
+        for _ in range(SAMPLES):
+            simpler = {
+                name: [_simplest(value) for value in values] if rng.random() < 0.5 else values
+                for name, values in setup.items()
+            }
+            spec = replace(
+                self.spec,
+                seed=rng.getrandbits(63),
+                recording=None,
+                setup=simpler,
+                steps=rng.randint(8, SAMPLE_STEPS_MAX),
+            )
+            outcome = self._judge(spec)
+            if outcome is not None and outcome.size.host_calls < below:
+                below, found = outcome.size.host_calls, outcome
+        if found is None:
+            return False
+        self.steps, self.size = found.steps, found.size
+        self._prune(found)
+        return True
 
     def _finish(self, *, finished: bool) -> Shrunk:
         spec = replace(self.spec, recording=self.steps, to_end=True)
@@ -218,12 +288,15 @@ class Shrinker:
     # -- one candidate
     def _replay(self, steps: Sequence[StepRecord]) -> _Outcome | None:
         """Run a candidate; None if it does not fail the same way."""
+        return self._judge(replace(self.spec, recording=tuple(steps)))
+
+    def _judge(self, spec: RunSpec) -> _Outcome | None:
+        """Run it; None if it does not fail the same way."""
         if self.replays >= self.replays_max or time.process_time() >= self.end:
             raise _SpentError
         self.replays += 1
         tally = _Tally()
-        spec = replace(self.spec, recording=tuple(steps), to_end=self.to_end)
-        result = run_schedule(spec, tally)
+        result = run_schedule(replace(spec, to_end=self.to_end), tally)
         if not self.target.met(result):
             return None
         kept = tuple(step for step in result.recording if step.label != "drain")
@@ -303,12 +376,15 @@ class Shrinker:
     def _simplify_decisions(self) -> None:
         """All decisions of a name at once, then one by one."""
         for setup in (False, True):
-            for name in self._names(setup=setup):
-                chance = self._largest(name) >= CHANCE_LEAST
-                for value in (NO, 0) if chance else (0,):
-                    self._try_all(name, value, setup=setup)
+            self._simplify_names(setup=setup)
             for name in self._names(setup=setup):
                 self._simplify_each(name, setup=setup)
+
+    def _simplify_names(self, *, setup: bool) -> None:
+        for name in self._names(setup=setup):
+            chance = self._largest(name) >= CHANCE_LEAST
+            for value in (NO, 0) if chance else (0,):
+                self._try_all(name, value, setup=setup)
 
     def _names(self, *, setup: bool) -> list[str]:
         steps = self.steps[:1] if setup else self.steps[1:]
@@ -362,6 +438,11 @@ def is_device(step: StepRecord) -> bool:
 def _weight(value: int) -> int:
     """How far a value is from the simplest: 0, or, of a chance, `NO`."""
     return NO - value if NO // 2 < value <= NO else value
+
+
+def _simplest(value: int) -> int:
+    """0, or `NO` for what looks like a chance."""
+    return NO if value >= CHANCE_LEAST else 0
 
 
 def _with(

@@ -12,7 +12,7 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.cli import run
 from onearena.stress.recordings import dump_recording, load_recording, parse_recording
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.shrink import NO, Shrinker, Target, shrink
+from onearena.stress.shrink import NO, Shrinker, Target
 from onearena.stress.toy import BUGS
 
 
@@ -28,7 +28,7 @@ def failure(bug: str, *, first: int = 0) -> tuple[RunSpec, RunResult]:
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_small_schedule_breaks_the_same_rule(bug: str) -> None:
     spec, result = failure(bug, first=1)
-    small = shrink(spec)
+    small = Shrinker(spec, budget_s=60, rounds_max=0).run()
     first = result.violations[0]
     assert small.finished
     assert small.verified
@@ -41,7 +41,7 @@ def test_a_small_schedule_breaks_the_same_rule(bug: str) -> None:
 
 def test_no_single_step_can_go() -> None:
     spec, result = failure("free-at-once", first=1)
-    small = shrink(spec)
+    small = Shrinker(spec, budget_s=60, rounds_max=0).run()
     target = Target.of(result)
     steps = small.spec.recording
     assert steps is not None
@@ -52,7 +52,16 @@ def test_no_single_step_can_go() -> None:
 
 def test_equal_recordings_shrink_to_equal_files() -> None:
     spec, _ = failure("last-use-only")
-    assert shrink(spec).text == shrink(spec).text
+    texts = [Shrinker(spec, budget_s=60, rounds_max=1).run().text for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+def test_schedules_drawn_anew_get_past_a_large_arena() -> None:
+    spec, _ = failure("free-at-once")
+    plain = Shrinker(spec, budget_s=60, rounds_max=0).run()
+    drawn = Shrinker(spec, budget_s=60, rounds_max=1).run()
+    assert drawn.after.host_calls < plain.after.host_calls
+    assert drawn.verified
 
 
 def test_the_target_is_verdict_oracle_and_rule() -> None:
@@ -74,7 +83,7 @@ def test_a_lost_order_report_does_not_meet_the_target() -> None:
 
 def test_sizes_shrink_too() -> None:
     spec, _ = failure("free-at-once", first=1)
-    steps = shrink(spec).spec.recording
+    steps = Shrinker(spec, budget_s=60, rounds_max=0).run().spec.recording
     assert steps is not None
     swarm = steps[0].decisions["swarm.factor"]
     assert set(swarm) == {0}
