@@ -103,10 +103,7 @@ class Copies:
 
     def _start(self, queued: Queued) -> None:
         world, choices = self.world, self.world.choices
-        if not self._reserve(queued):
-            world.note("host.full")
-            if self.copies and choices.chance("backup.make_room", 500):
-                self.drop()
+        if not self._reserve(queued) and not self._make_room(queued):
             return
         ids = queued.source.all_ids()
         hosts = [name for band in queued.hosts for name in band]
@@ -133,6 +130,20 @@ class Copies:
             world.free(ids)
             ids = []
         world.opened(use, event, lambda failed: self._saved(copy, ids, failed), fails=fails)
+
+    def _make_room(self, queued: Queued) -> bool:
+        """Host units are short: often a copy goes, and its loads are settled; then ask again."""
+        world, choices = self.world, self.world.choices
+        world.note("host.full")
+        if not self.copies or not choices.chance("backup.make_room", 500):
+            return False
+        self.drop()
+        if choices.chance("backup.settle", 500):
+            for entry in world.uses:
+                if entry.use.kind is UseKind.LOAD and not entry.settled:
+                    entry.settled = True
+                    world.sut.settle(entry.use)
+        return self._reserve(queued)
 
     def _reserve(self, queued: Queued) -> bool:
         if queued.hosts:

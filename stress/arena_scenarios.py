@@ -80,7 +80,7 @@ def build(model: str, choices: Choices, *, device: str = "modeled", delays: int 
     bands = len(sub_pools)
     options = ArenaOptions(
         zero_bands=tuple(b for b in range(bands) if choices.chance("arena.zero", 300)),
-        host_units=tuple(choices.between("arena.host", 4, 40) for _ in range(bands)),
+        host_units=_host_units(bands, choices),
         buffer_slots=choices.between("arena.buffer_slots", 2, 16),
         move_stream=("schedule", "moves", "moves")[choices.pick("arena.move_stream", 3)],
         zero_stream=("schedule", "zeroing", "zeroing")[choices.pick("arena.zero_stream", 3)],
@@ -101,6 +101,12 @@ def build(model: str, choices: Choices, *, device: str = "modeled", delays: int 
     sut = ArenaSut(plan, modeled, options)
     sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
     return Built(modeled, sut, locator(sut))
+
+
+def _host_units(bands: int, choices: Choices) -> tuple[int, ...]:
+    """Half of the host tiers are small, so that a freed unit is soon somebody else's."""
+    most = (10, 40)[choices.pick("arena.host_size", 2)]
+    return tuple(choices.between("arena.host", 3, most) for _ in range(bands))
 
 
 def declaration_pools(name: str) -> dict[int, tuple[SubPoolPlan, ...]]:
