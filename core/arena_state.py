@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onearena.core.device.guarded import GuardedDevice
 from onearena.core.device.interface import Access, Device, Space, StreamId, Work
 from onearena.core.errors import DeviceError, MisuseError
 from onearena.core.geometry import ArenaGeometry
@@ -61,7 +62,8 @@ class ArenaState:
 
     def __init__(self, geometry: ArenaGeometry, device: Device, options: ArenaOptions) -> None:
         self.geometry = geometry
-        self.device = device
+        self.stopped: DeviceError | None = None
+        self.device = GuardedDevice(device, self._stop)
         self.options = options
         self.store = Store(geometry, arena=options.number)
         bands = [band.grid for band in geometry.bands]
@@ -97,8 +99,10 @@ class ArenaState:
         self.seen_bands: list[tuple[tuple[object, ...], BandSnapshot] | None] = [None] * len(bands)
         self.seen_slack: tuple[list[int], int] | None = None
         self.deciding = ""  # who decides on capacity now, for check mode
-        self.stopped: DeviceError | None = None
         self._thread = threading.get_ident()
+
+    def _stop(self, error: DeviceError) -> None:
+        self.stopped = error
 
     # -- preconditions -----------------------------------------------------------------------------
 
@@ -187,12 +191,8 @@ class ArenaState:
 
     def enqueue(self, use: UseRecord, work: Work) -> None:
         """Put the work of the open use on its stream and its event behind it."""
-        try:
-            self.device.launch(use.stream, work)
-            self.ledger.close(use, self.device.record(use.stream))
-        except DeviceError as error:
-            self.stopped = error
-            raise
+        self.device.launch(use.stream, work)
+        self.ledger.close(use, self.device.record(use.stream))
         self.outstanding(use)
 
     def outstanding(self, use: UseRecord) -> None:

@@ -21,7 +21,7 @@ from onearena.core.device.interface import (
     buffer_access,
     table_access,
 )
-from onearena.core.errors import DeviceError, MisuseError
+from onearena.core.errors import MisuseError
 from onearena.core.ledger import Touch, Units, UseRecord
 from onearena.core.rules import TRANSFER_KINDS, UseKind
 from onearena.core.uses import Use
@@ -225,11 +225,7 @@ def launch(state: ArenaState, use: Use, work: Work) -> int:
             argument="use",
         )
     if record_.kind in TRANSFER_KINDS:
-        try:
-            state.ledger.close_transfer(record_, state.device.begin_transfer(work))
-        except DeviceError as error:
-            state.stopped = error
-            raise
+        state.ledger.close_transfer(record_, state.device.begin_transfer(work))
         state.outstanding(record_)
     else:
         state.enqueue(record_, work)
@@ -358,11 +354,7 @@ def _finish_transfer(state: ArenaState, found: UseRecord, *, failed: bool) -> No
 
 def disconnect(state: ArenaState, peer: int) -> None:
     """The connection is down: its transfers touch nothing more; quarantined units return."""
-    try:
-        state.device.disconnect(peer)
-    except DeviceError as error:
-        state.stopped = error
-        raise
+    state.device.disconnect(peer)
     for serial in [serial for serial, other in state.peers.items() if other == peer]:
         found = state.uses[serial]
         assert found.event is not None, found
