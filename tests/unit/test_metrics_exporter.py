@@ -23,7 +23,7 @@ from metrics_case import samples, small_snapshot, value
 from prometheus_client.registry import CollectorRegistry
 
 from onearena.core.errors import UsageError
-from onearena.core.snapshot import UseSnapshot
+from onearena.core.snapshot import FenceSnapshot, UseSnapshot
 from onearena.metrics import endpoints as endpoints_module
 from onearena.metrics import exporter as exporter_module
 from onearena.metrics.collector import collector_of
@@ -158,12 +158,16 @@ def test_the_summary_says_what_the_snapshot_says(registry, serve):
 
 def test_the_summary_stays_below_64_kib(registry, serve):
     uses = tuple(UseSnapshot(1 << 40, 0, 1, 1 << 40, False) for _ in range(5000))
-    fresh(registry, small_snapshot(uses=uses))
+    # A fence may have a use of each stream, and there may be many.
+    fence = tuple((kind % 8, kind, 1 << 40, True) for kind in range(32))
+    fences = tuple(FenceSnapshot(64, 80, fence) for _ in range(300))
+    fresh(registry, small_snapshot(uses=uses, fences=fences))
     body = request(serve(), "/snapshot")[2]
     assert len(body) <= 1 << 16
     document = json.loads(body)
     assert document["uses_total"] == 5000
-    assert 0 < len(document["uses"]) < 5000
+    assert 0 < len(document["uses"]) < 256
+    assert document["fences_total"] == 300
 
 
 def test_the_map_and_units_of_a_snapshot_that_holds_them(registry, serve):
