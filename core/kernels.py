@@ -1751,9 +1751,7 @@ def _core_range(words, head):
             return first + words[head + B_CAPACITY], first + words[head + B_CAPACITY]
         return 0, 0
     if placement != PLACED_LOW:
-        low = first + map_first(
-            words, head + B_OCCUPIED_MAP, words[head + B_LEVELS], low - first
-        )
+        low = first + map_first(words, head + B_OCCUPIED_MAP, words[head + B_LEVELS], low - first)
     if placement != PLACED_HIGH:
         high = first + last + 1
     return low, high

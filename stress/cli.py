@@ -75,9 +75,7 @@ COMMANDS: dict[str, LazyCommand] = {
         "replay",
         "Replay a recorded schedule and print the same failure.",
     ),
-    "shrink": LazyCommand(
-        "onearena.stress.shrink_cli", "shrink", "Make a failing schedule small."
-    ),
+    "shrink": LazyCommand("onearena.stress.shrink_cli", "shrink", "Make a failing schedule small."),
     "stress": LazyCommand(
         "onearena.stress.stress_cli", "stress", "Run seeded schedules against the lifecycle rules."
     ),
