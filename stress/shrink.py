@@ -135,7 +135,7 @@ class _Tally:
 
     def _call(self, call: Call) -> None:
         assert self._world is not None, "calls come after begin"
-        if call.name not in PURE_CALLS and not call.probe and self._world.choices.step:
+        if call.name not in PURE_CALLS and self._world.choices.step:
             self.calls += 1
 
     def tick(self) -> None:
