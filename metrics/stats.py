@@ -27,13 +27,17 @@ class ExporterStats:
         """Called before that thread ends."""
         self._cpu_clock = None
 
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of the thread between `begin` and `end`; any thread may ask."""
+        clock = self._cpu_clock
+        return 0.0 if clock is None else time.clock_gettime(clock)
+
     def rows(self) -> dict[str, Any]:
         """Samples as the collector wants them; any thread may call."""
-        clock = self._cpu_clock
-        seconds = 0.0 if clock is None else time.clock_gettime(clock)
         return {
             "onearena_exporter_requests": list(self.requests.items()) or [(("/metrics", "200"), 0)],
             "onearena_exporter_cut_connections": [((r,), n) for r, n in self.cut.items()],
             "onearena_exporter_connections": [((), self.open)],
-            "onearena_exporter_cpu_seconds": [((), seconds)],
+            "onearena_exporter_cpu_seconds": [((), self.cpu_seconds)],
         }

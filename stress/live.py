@@ -115,9 +115,9 @@ class Live:
     """The exporter of a campaign, and what it shows. `close` ends it."""
 
     def __init__(self, watch: Watch) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        self._collector = collector_of(self._registry)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._collector = collector_of(self.registry)
         self._harness = HarnessSource()
         self._sources: dict[str, SnapshotSource] = {}
         self._schedules: Counter[tuple[str, ...]] = Counter()
@@ -130,7 +130,7 @@ class Live:
         self.exporter: Exporter = start_exporter(
             watch.port,
             address=watch.address,
-            registry=self._registry,
+            registry=self.registry,
             security=watch.security,
             harness=self._harness,
         )
