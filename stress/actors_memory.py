@@ -28,6 +28,7 @@ class Memory:
         world.add("pin", self.can_pin, self.pin)
         world.add("unpin", lambda: bool(self.pinned), self.unpin)
         world.add("snapshot", lambda: True, self.snapshot)
+        world.add("ask", lambda: True, self.ask)
         world.add("misuse", lambda: True, self.misuse)
 
     def poll(self) -> None:
@@ -101,6 +102,16 @@ class Memory:
         if name in world.units:
             world.units[name].pinned = False
             world.sut.pin([name], pinned=False)
+
+    def ask(self) -> None:
+        """A question about a demand at the edge of what fits; nothing is asked for."""
+        world, choices = self.world, self.world.choices
+        facts = world.facts
+        band = choices.pick("ask.band", len(facts.bands))
+        most = (facts.arena_bytes - world.held_bytes) // facts.bands[band].unit_bytes
+        demand = [int(choices.chance("ask.more", 200)) for _ in facts.bands]
+        demand[band] = max(0, most - choices.pick("ask.fewer", 3))
+        world.sut.fits(demand)
 
     def snapshot(self) -> None:
         """Statistics at any moment."""

@@ -52,6 +52,7 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "choose_victims": (3, 200),
     "boot": (1, 300),
     "snapshot": (2, 200),
+    "ask": (3, 200),
     "misuse": (2, 300),
 }
 
