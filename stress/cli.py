@@ -55,7 +55,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "onearena.stress.doctor", "doctor", "Say what this machine has, and what is missing."
     ),
     "explain": LazyCommand(
-        "onearena.stress.explain_cli", "explain", "Explain a failing schedule to a person."
+        "onearena.stress.explain_cli",
+        "explain",
+        "Explain a failing schedule: the rule, what happened in order, the edge that was missing.",
     ),
     "mutants": LazyCommand(
         "onearena.stress.mutants_cli",
@@ -75,12 +77,18 @@ COMMANDS: dict[str, LazyCommand] = {
         "replay",
         "Replay a recorded schedule and print the same failure.",
     ),
-    "shrink": LazyCommand("onearena.stress.shrink_cli", "shrink", "Make a failing schedule small."),
+    "shrink": LazyCommand(
+        "onearena.stress.shrink_cli",
+        "shrink",
+        "Make a failing schedule small: fewest host calls, then device steps, then sizes.",
+    ),
     "stress": LazyCommand(
         "onearena.stress.stress_cli", "stress", "Run seeded schedules against the lifecycle rules."
     ),
     "trace": LazyCommand(
-        "onearena.stress.trace_cli", "trace", "Write a recorded schedule as a trace for a viewer."
+        "onearena.stress.trace_cli",
+        "trace",
+        "Replay a schedule and write it as a trace for ui.perfetto.dev.",
     ),
 }
 
