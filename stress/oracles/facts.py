@@ -62,6 +62,7 @@ class Facts(Progress):
         self.use_of_op: dict[int, UseFact] = {}
         self.ids: dict[int, IdFact] = {}
         self.ever: set[int] = set()
+        self._strays: list[IdFact] = []  # relocated since the last snapshot with units
         self.live = [0] * len(plan.bands)
         self.pinned: dict[int, None] = {}  # ids, in the order they were pinned
         self._moving_call = 0
@@ -256,6 +257,7 @@ class Facts(Progress):
                 Relocation(fact, fact.unit, unit, call, fact.transfers > 0, pinned, fact.written)
             )
             self._leave(fact, "vacated", call)
+            self._strays.append(fact)
         fact.unit = unit
         self.at[fact.band][unit] = fact
         return True
@@ -442,10 +444,18 @@ class Facts(Progress):
         if not shows_units(now):
             return
         facts.changes = changes_between(self._shown, now)
+        call = facts.call.serial
         for band, unit, _, state, _, name in facts.changes:
             fact = self.ids.get(name) if state == LIVE and name else None
             if fact is not None and fact.band == band:
                 self.locate(fact, unit, facts.call.serial)
+        # One that moved away and came back between two snapshots shows no change in them.
+        strays, self._strays = self._strays, []
+        for fact in strays:
+            ids = now.bands[fact.band].ids
+            if fact.id in self.ids and fact.id in ids:
+                self.locate(fact, now.bands[fact.band].low_unit + ids.index(fact.id), call)
+        self._strays.clear()
         self._shown, self.placed = now, facts.call.serial
 
     def _pin(self, facts: CallFacts) -> None:
