@@ -301,6 +301,22 @@ def test_a_pinned_unit_that_moves_is_found() -> None:
     assert run.finish() == {("legality", "4")}
 
 
+def test_a_unit_that_moved_away_and_came_back_between_two_snapshots_was_copied() -> None:
+    run = live_pair()
+    run.call("free", (A,))
+    run.snapshot({STATE: (1, ".L")})
+    for source, target in ((2, 1), (1, 2)):
+        run.move_copy(0, (STATE, source), (STATE, target))
+        run.units[B] = (STATE, target)
+        run.call("move", STATE, (B,), answer=1)
+        if target == 1:
+            run.retire(run.forward(1, reads=[B]))
+    run.snapshot({STATE: (1, "VL")})
+    run.retire(run.forward(1, reads=[B]))
+    run.snapshot({STATE: (1, ".L")})
+    assert run.finish() == set()
+
+
 def test_an_unpinned_unit_moves() -> None:
     run = live_pair()
     run.call("free", (A,))
