@@ -1,7 +1,7 @@
 """Times and engine reports of one arena: an observer with a clock, and what it has seen so far.
 
 The control thread owns a recorder; `freeze` copies its numbers out for other threads. Its memory
-is bounded: a fixed number of buckets, a limit on open measurements, and one time a unit.
+is bounded: a fixed number of buckets, a limit on open measurements, and one time a unit that waits.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from onearena.core.ledger import Units
 from onearena.core.rules import UseKind
@@ -83,7 +80,7 @@ class Recorder:
     def begin(self, bands: Sequence[str]) -> None:
         """Watch an arena with these bands from now on; totals go on, open times are dropped."""
         self._bands = tuple(bands)
-        self._since: list[NDArray[np.float64]] = [np.zeros(0) for _ in bands]
+        self._since: list[dict[int, float]] = [{} for _ in bands]
         self._uses: dict[int, _OpenUse] = {}
         self._waits: dict[tuple[int, int], list[tuple[UseKind, float]]] = {}
         self._open_waits = 0
@@ -124,25 +121,18 @@ class Recorder:
         if ready_units:
             self._add("onearena_unit_pending_seconds", self._bands[band], 0.0, ready_units)
         if len(waiting):
-            since = self._since[band]
-            top = int(waiting.max())
-            if top >= len(since):
-                since = np.full(max(top + 1, 2 * len(since)), np.nan)
-                since[: len(self._since[band])] = self._since[band]
-                self._since[band] = since
-            since[waiting] = self._clock()
+            self._since[band].update(dict.fromkeys(waiting.tolist(), self._clock()))
 
     def reusable(self, band: int, units: Units) -> None:
         """See `ArenaObserver.reusable`."""
         since = self._since[band]
-        known = units[units < len(since)]
-        if not len(known):
+        if not since:
             return
-        began = since[known]
-        since[known] = np.nan
         now = self._clock()
-        for at in began[~np.isnan(began)].tolist():
-            self._add("onearena_unit_pending_seconds", self._bands[band], now - at)
+        for unit in units.tolist():
+            at = since.pop(unit, None)
+            if at is not None:
+                self._add("onearena_unit_pending_seconds", self._bands[band], now - at)
 
     def planning(self) -> None:
         """See `ArenaObserver.planning`."""
