@@ -101,10 +101,7 @@ class Hunters:
 
     def __exit__(self, *_: object) -> None:
         while not self._idle.empty():
-            worker = self._idle.get()
-            assert worker.stdin is not None, worker
-            worker.stdin.close()
-            worker.wait()
+            _end(self._idle.get())
 
     def hunt(self, mutant: Mutant) -> dict[str, Any]:
         """One mutant's row of the report; never raises for what the mutant does."""
@@ -134,13 +131,12 @@ class Hunters:
             line = ""
             return {"crashed": 1, "crash": f"the worker is gone ({error})"}
         finally:
-            if mutant.touches_kernels:
-                worker.stdin.close()
-                worker.wait()
-            elif line:
+            if line and not mutant.touches_kernels:
                 self._idle.put(worker)
+            else:
+                _end(worker)
         if not line:
-            return {"crashed": 1, "crash": f"the worker died ({worker.wait()})"}
+            return {"crashed": 1, "crash": f"the worker died ({worker.returncode})"}
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -157,6 +153,12 @@ class Hunters:
             text=True,
             env=environment,
         )
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    """Close the worker's pipes, at which it ends, and wait for it."""
+    with worker:
+        pass
 
 
 def _line(row: dict[str, Any], progress: str) -> str:
