@@ -100,7 +100,7 @@ ARENA_ALERTS: Final = (
         f" and on ({BY}) sum by ({BY})"
         ' (increase(onearena_demands_total{answer="blocked"}[10m])) > 5',
         thresholds=("> 0", "> 5"),
-        hold="0s",
+        hold="5m",
         severity="ticket",
         summary="Units of {{ $labels.band }} stay pinned while demands are blocked",
         description="At least {{ $value }} units were pinned all of the last 10 minutes, and"

@@ -59,6 +59,10 @@ class Op(NamedTuple):
     accesses: tuple[Access, ...]
     clock: tuple[int, ...]
 
+    def is_within(self, clock: Sequence[int]) -> bool:
+        """Whether `clock` (positions by stream) is after this operation."""
+        return self.stream < len(clock) and self.position <= clock[self.stream]
+
 
 class WaitSeen(NamedTuple):
     """One `WaitEvent` seen: the waiting stream's clock before it, and the event's clock."""

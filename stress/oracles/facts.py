@@ -132,7 +132,7 @@ class Facts(Progress):
         use = facts.use if call.name == "launch" else None
         joined = self.event_clock(use.event) if use is not None else ()
         for op in facts.ops:
-            if use is None or (op.op != use.op and not _reaches(joined, op)):
+            if use is None or (op.op != use.op and not op.is_within(joined)):
                 self._touch_accesses(op, call.serial)
         return facts
 
@@ -499,7 +499,3 @@ class Facts(Progress):
         """(band, unit) under a transfer whose end cannot be confirmed, in order."""
         lost = [fact.units for fact in self.transfers.values() if fact.outcome == "lost"]
         return sorted({place for units in lost for place in units})
-
-
-def _reaches(clock: Sequence[int], op: Op) -> bool:
-    return op.stream < len(clock) and op.position <= clock[op.stream]
