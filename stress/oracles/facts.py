@@ -491,11 +491,10 @@ class Facts(Progress):
         """Units each band handed out: live ids, and quarantined units that have none."""
         counts = list(self.live)
         for band, unit in self.quarantined():
-            if unit not in self.at[band]:
-                counts[band] += 1
+            counts[band] += unit not in self.at[band]
         return counts
 
     def quarantined(self) -> list[tuple[int, int]]:
         """(band, unit) under a transfer whose end cannot be confirmed, in order."""
-        lost = [fact.units for fact in self.transfers.values() if fact.outcome == "lost"]
-        return sorted({place for units in lost for place in units})
+        facts = self.transfers.values()
+        return sorted({place for fact in facts if fact.outcome == "lost" for place in fact.units})
