@@ -34,7 +34,8 @@ def cache_folder(mutant: Mutant) -> Path:
         Path(tempfile.gettempdir()) / f"onearena-mutants-{user}" / f"{mutant.fingerprint()}-{stamp}"
     )
     # numba's own name for the folder of one source file below the cache folder.
-    inner = folder / f"{origin.parent.name}_{hashlib.sha1(str(origin.parent).encode()).hexdigest()}"  # noqa: S324
+    place = hashlib.sha1(str(origin.parent).encode()).hexdigest()  # noqa: S324 - no secret
+    inner = folder / f"{origin.parent.name}_{place}"
     if not inner.exists():
         inner.mkdir(parents=True)
         for name, line in safe_kernels(source, mutant):
