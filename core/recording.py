@@ -363,5 +363,16 @@ def disconnect(state: ArenaState, peer: int) -> None:
             state.lost.discard(serial)
             # While the transfer count still stands: clearing the flag cannot make a hole yet.
             for band, units in (*found.reads, *found.writes):
-                state.store.quarantine(band, units, on=False)
+                state.store.quarantine(band, _not_lost(state, band, units), on=False)
         _finish_transfer(state, found, failed=status is not TransferStatus.DONE)
+
+
+def _not_lost(state: ArenaState, band: int, units: Units) -> Units:
+    """The units that no lost transfer holds any more: several peers may have been sent one unit."""
+    users = state.ledger.transfer_units
+    return units[
+        [
+            not any(use.serial in state.lost for use in users[(band, unit)])
+            for unit in units.tolist()
+        ]
+    ]

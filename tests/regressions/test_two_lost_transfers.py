@@ -1,0 +1,41 @@
+"""A unit that two dead peers were reading stays quarantined until both connections are down."""
+
+from __future__ import annotations
+
+from onearena.core.arena import Arena
+from onearena.core.device.interface import TransferStatus, Work
+from onearena.core.device.modeled import ModeledDevice, Step, StepKind
+from onearena.core.geometry import chain_geometry
+from onearena.core.rules import UseKind
+from onearena.core.uses import Grant, Use
+
+
+def lose(device: ModeledDevice, number: int, peer: int) -> None:
+    """The peer of a transfer dies: its end will never be confirmed."""
+    device.step(Step(StepKind.PEER_DIES, peer))
+    assert device.transfer_status(number) is TransferStatus.UNKNOWN
+
+
+def test_the_second_connection_keeps_the_unit_out_of_capacity() -> None:
+    device = ModeledDevice()
+    arena = Arena(chain_geometry(256, [("state", 64), ("full", 32)]), device)
+    granted = arena.allocate((0, 1), writer=UseKind.FORWARD, stream=0)
+    assert isinstance(granted, Grant)
+    (vid,) = granted.ids[1]
+    uses = []
+    for peer in (1, 2):
+        use = arena.publish(UseKind.SEND, [vid], peer=peer)
+        assert isinstance(use, Use)
+        number = arena.launch(use, Work(int(use.kind), use.accesses, peer=peer))
+        uses.append((use, number, peer))
+    for use, number, peer in uses:
+        lose(device, number, peer)
+        arena.end_transfer(use, outcome="lost")
+    arena.free([vid])
+    assert arena.snapshot().bands[1].quarantined_units == 1
+    arena.disconnect(1)
+    assert arena.snapshot().bands[1].quarantined_units == 1
+    assert not arena.would_fit((0, 8))
+    arena.disconnect(2)
+    assert arena.snapshot().bands[1].quarantined_units == 0
+    assert arena.would_fit((0, 8))
