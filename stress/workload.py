@@ -56,6 +56,19 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "misuse": (2, 300),
 }
 
+THEMES: Final[tuple[tuple[str, ...], ...]] = (
+    ("backup", "backup_start", "load"),
+    ("receive", "publish", "hasty"),
+    ("send", "publish"),
+    ("move", "compact"),
+    ("fork",),
+    ("abort", "window", "cancel_transfer"),
+)
+"""Kinds of step that make the same kind of use. Some runs are about two of these: a hazard between
+two kinds of use shows only where both are frequent, and an even mix seldom makes it.
+"""
+THEME_FACTOR: Final = 6
+
 PROFILES: Final = ("default", "demo")
 
 
@@ -108,6 +121,10 @@ def draw_options(
     # Device work must neither starve (everything blocks) nor race ahead (nothing is ever in
     # flight).
     weights["device"] = (60, 100, 160, 300)[choices.pick("swarm.device", 4)]
+    if choices.chance("swarm.themed", 400):
+        for theme in (THEMES[choices.pick("swarm.theme", len(THEMES))] for _ in range(2)):
+            for kind in theme:
+                weights[kind] = max(weights[kind], THEME_FACTOR * STEP_KINDS[kind][0])
     _disable(weights, capabilities)
     fitting, share = _request_room(facts)
     requests_max = max(2, min(12, fitting + choices.pick("swarm.requests", 5) - 1))
