@@ -21,7 +21,7 @@ from onearena.core import realise, recording
 from onearena.core.answers import Answer, Blocked, Fits, Infeasible
 from onearena.core.arena_snapshot import take_snapshot
 from onearena.core.arena_state import ArenaOptions, ArenaState
-from onearena.core.arena_units import UnitRow, unit_rows, unit_states
+from onearena.core.arena_units import UnitColumns, UnitRow, unit_columns, unit_rows, unit_states
 from onearena.core.device.interface import Device, EventId, StreamId, TransferId, Work
 from onearena.core.errors import MisuseError
 from onearena.core.eviction import Candidate, Eviction, Victim, choose_victims
@@ -364,6 +364,11 @@ class Arena:
         """Units `[first, first + count)` of `band`, as far as the band has them. O(count)."""
         self._check_band(band)
         return unit_rows(self._state, band, first, count)
+
+    def unit_columns(self, band: int, first: int, count: int) -> UnitColumns:
+        """The same units as arrays of ids, holders and flags: for maps. O(count)."""
+        self._check_band(band)
+        return unit_columns(self._state, band, first, count)
 
     def observe(self, observer: ArenaObserver | None) -> None:
         """Let `observer` watch from now on; None ends it. Decisions do not depend on it."""

@@ -279,6 +279,11 @@ class ArenaState:
         if self.observer is not None:
             self.observer.reusable(band, units[~self._waiting(band, units)])
 
+    def observe_moved(self, band: int, sources: Units, targets: Units) -> None:
+        """Tell the observer what was moved where."""
+        if self.observer is not None:
+            self.observer.moved(band, sources, targets)
+
     def _waiting(self, band: int, units: Units) -> NDArray[np.bool_]:
         states = self.store.states(band, units)
         waiting: NDArray[np.bool_] = (states == PENDING) | (states == VACATED)

@@ -32,6 +32,9 @@ class ArenaObserver(Protocol):
     def reusable(self, band: int, units: Units) -> None:
         """Units among `units` that were waiting are holes now, or beyond a frontier."""
 
+    def moved(self, band: int, sources: Units, targets: Units) -> None:
+        """Units of `band` were moved, `sources[i]` to `targets[i]`; copies may still run."""
+
     def planning(self) -> None:
         """A demand did not fit in place; planning of moves begins."""
 

@@ -195,6 +195,7 @@ def move_units(
     state.remember(ids.tolist(), targets)
     state.overgrow(before)
     state.fence(retreats)
+    state.observe_moved(band, sources, targets)
 
 
 def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) -> None:

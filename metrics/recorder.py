@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,9 +21,36 @@ from onearena.metrics.metric import SECONDS
 OPEN_MAX: Final = 1 << 13
 """Uses, and waits, that are measured at one time; more are counted as dropped."""
 
+MOVES_KEPT_MAX: Final = 64
+"""Moves of single units that are remembered, the latest; a map draws them."""
+
+WAITS_SHOWN_MAX: Final = 64
+"""Open waits that `Timings` lists, the oldest; all of them are counted."""
+
 LOG: Final = logging.getLogger("onearena.metrics")
 
 HistogramKey = tuple[str, str]  # (metric, the label's value)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSeen:
+    """A unit of `band` that was moved at `at_s` of the recorder's clock; `serial` counts from 1."""
+
+    serial: int
+    at_s: float
+    band: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSeen:
+    """A use of kind `writer` waits since `since_s` for use `ticket` of `stream`."""
+
+    writer: UseKind
+    stream: int
+    ticket: int
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +59,7 @@ class Timings:
 
     histograms: by metric and label value, observations per bucket (one more than `SECONDS`, the
     last for what is longer) and their sum in seconds. oldest: clock time of the oldest unretired
-    use, by kind.
+    use, by kind. moves: the latest of this arena, oldest first; waits: the oldest open ones.
     """
 
     histograms: Mapping[HistogramKey, tuple[tuple[int, ...], float]] = field(default_factory=dict)
@@ -40,6 +68,8 @@ class Timings:
     evicted: Mapping[str, int] = field(default_factory=dict)
     retractions: int = 0
     retracted_tokens: int = 0
+    moves: tuple[MoveSeen, ...] = ()
+    waits: tuple[WaitSeen, ...] = ()
 
 
 class _Histogram:
@@ -85,6 +115,8 @@ class Recorder:
         self._waits: dict[tuple[int, int], list[tuple[UseKind, float]]] = {}
         self._open_waits = 0
         self._planning = 0.0
+        self._moves: deque[MoveSeen] = deque(maxlen=MOVES_KEPT_MAX)
+        self._moved = 0
 
     # -- what the arena says -----------------------------------------------------------------------
 
@@ -134,6 +166,18 @@ class Recorder:
             if at is not None:
                 self._add("onearena_unit_pending_seconds", self._bands[band], now - at)
 
+    def moved(self, band: int, sources: Units, targets: Units) -> None:
+        """See `ArenaObserver.moved`."""
+        now = self._clock()
+        self._moved += len(sources)
+        last = slice(-MOVES_KEPT_MAX, None)
+        pairs = list(zip(sources[last].tolist(), targets[last].tolist(), strict=True))
+        first = self._moved - len(pairs) + 1
+        self._moves.extend(
+            MoveSeen(first + at, now, band, source, target)
+            for at, (source, target) in enumerate(pairs)
+        )
+
     def planning(self) -> None:
         """See `ArenaObserver.planning`."""
         self._planning = self._clock()
@@ -172,7 +216,18 @@ class Recorder:
             dict(self._evicted),
             self.retractions,
             self.retracted_tokens,
+            tuple(self._moves),
+            self._open_now(),
         )
+
+    def _open_now(self) -> tuple[WaitSeen, ...]:
+        """The oldest open waits."""
+        found: list[WaitSeen] = []
+        for (stream, ticket), waits in self._waits.items():
+            found += [WaitSeen(writer, stream, ticket, at) for writer, at in waits]
+            if len(found) >= WAITS_SHOWN_MAX:
+                break
+        return tuple(found[:WAITS_SHOWN_MAX])
 
     def _add(self, metric: str, label: str, seconds: float, times: int = 1) -> None:
         key = (metric, label)

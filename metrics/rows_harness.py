@@ -10,6 +10,7 @@ ENDPOINTS: Final = (
     "/metrics",
     "/healthz",
     "/snapshot",
+    "/frame",
     "/map",
     "/units",
     "/campaign",

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import numpy as np
+
 from onearena.core.arena import Arena
-from onearena.core.arena_units import UnitRow
+from onearena.core.arena_units import UnitColumns, UnitRow
 from onearena.core.snapshot import Snapshot
 from onearena.metrics.counters import Values, add_values, counter_values
 from onearena.metrics.recorder import Recorder, Timings
@@ -50,20 +52,49 @@ class Published:
     device: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Units at one moment: states of all, one byte each by band, and more of those in a window.
+
+    `columns` has one entry a band in the window; None if that would be more units than asked for.
+    `timings` and `fit` are of the same moment.
+    """
+
+    states: tuple[bytes, ...]
+    columns: tuple[UnitColumns, ...] | None
+    timings: Timings | None
+    fit: tuple[tuple[int, int, int], ...]
+    clock_s: float
+    taken_s: float
+
+
 class Question:
     """A look at units that a reader asked for; `answer` is set once, by the control thread.
 
     Without a `band` it asks for the states of all units, else for `count` rows of the band of that
-    name from `first` on: none if the arena watched by then has no such band.
+    name from `first` on: none if the arena watched by then has no such band. With `detail_units`
+    the answer is a `Look` at arena bytes [start_bytes, end_bytes), cut to the arena.
     """
 
-    __slots__ = ("answer", "band", "count", "first")
+    __slots__ = ("answer", "band", "count", "detail_units", "end_bytes", "first", "start_bytes")
 
-    def __init__(self, *, band: str = "", first: int = 0, count: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        band: str = "",
+        first: int = 0,
+        count: int = 0,
+        start_bytes: int = 0,
+        end_bytes: int = 0,
+        detail_units: int = 0,
+    ) -> None:
+        self.start_bytes = start_bytes
+        self.end_bytes = end_bytes
+        self.detail_units = detail_units
         self.band = band
         self.first = first
         self.count = count
-        self.answer: tuple[Snapshot, tuple[bytes, ...] | tuple[UnitRow, ...]] | None = None
+        self.answer: tuple[Snapshot, tuple[bytes, ...] | tuple[UnitRow, ...] | Look] | None = None
 
 
 class SnapshotSource:
@@ -165,9 +196,35 @@ class SnapshotSource:
         # A new dictionary: the old one may be in readers' hands.
         self._earlier = add_values(self._earlier, ended)
 
+    def _look(self, snapshot: Snapshot, real: Arena | None, question: Question) -> Look:
+        end = min(question.end_bytes or snapshot.arena_bytes, snapshot.arena_bytes)
+        rows = units_between(snapshot, min(question.start_bytes, end), end)
+        columns: tuple[UnitColumns, ...] | None = None
+        if sum(last - first for first, last in rows) <= question.detail_units:
+            columns = tuple(
+                columns_of(snapshot, band, first, last - first)
+                if real is None
+                else real.unit_columns(band, first, last - first)
+                for band, (first, last) in enumerate(rows)
+                if last > first
+            )
+        return Look(
+            states=tuple(band.states for band in snapshot.bands)
+            if real is None
+            else real.unit_states(),
+            columns=columns,
+            timings=None if self.recorder is None else self.recorder.freeze(),
+            fit=() if real is None else real.fit_units(),
+            clock_s=self._clock(),
+            taken_s=self._wall(),
+        )
+
     def _answer(self, arena: Watched, question: Question) -> None:
         real = arena if isinstance(arena, Arena) else None
         snapshot = arena.snapshot(units=real is None)
+        if question.detail_units:
+            question.answer = (snapshot, self._look(snapshot, real, question))
+            return
         if not question.band:
             states = tuple(band.states for band in snapshot.bands)
             question.answer = (snapshot, states if real is None else real.unit_states())
@@ -181,6 +238,29 @@ class SnapshotSource:
             else:
                 rows = real.unit_rows(band, first, count)
         question.answer = (snapshot, rows)
+
+
+def columns_of(snapshot: Snapshot, band: int, first: int, count: int) -> UnitColumns:
+    """Columns from a snapshot with units: ids; one holder for each, and no flags."""
+    here = snapshot.bands[band]
+    low = max(first, here.low_unit)
+    high = max(low, min(first + count, here.high_unit))
+    held = here.ids[low - here.low_unit : high - here.low_unit] if here.ids else (0,) * (high - low)
+    ids = np.array(held, "<i8")
+    return UnitColumns(
+        band, low, ids.tobytes(), (ids != 0).astype("<i4").tobytes(), bytes(high - low)
+    )
+
+
+def units_between(snapshot: Snapshot, start_bytes: int, end_bytes: int) -> list[tuple[int, int]]:
+    """Per band the units [first, last) with a byte in [start_bytes, end_bytes)."""
+    found = []
+    for band in snapshot.bands:
+        first = (start_bytes - band.origin_bytes) // band.unit_bytes
+        last = -((band.origin_bytes - end_bytes) // band.unit_bytes)
+        low = max(first, band.low_unit)
+        found.append((low, max(low, min(last, band.high_unit))))
+    return found
 
 
 _STATE_NAMES: Final = ("beyond", "hole", "live", "pending", "vacated")
