@@ -1,218 +1,182 @@
-"""Campaigns: many schedules on all cores, results streamed, no seed lost.
+"""Campaigns: many schedules on all cores, results streamed and kept, no seed lost.
 
-Worker processes take chunks of seeds and send each schedule's result at once. A worker that dies
-is a reported crash of the seed it was running; the rest of its chunk goes back to the queue. Every
-process gets another hash seed, and a sample of the schedules is run a second time in another
-process: unequal digests are nondeterminism.
+An engine runs the schedules; the campaign hands out seeds, keeps the account of them and adds the
+results up. A seed counts when its result comes in for the first time, whatever the engine repeats;
+seeds that an engine lost go back to the queue. A sample of the schedules is run a second time, in
+another process where there is one: unequal digests are nondeterminism.
+
+With a store every result is kept before it counts. A campaign on a store that holds results goes
+on with the seeds it lacks, so it comes to the same summary as one that was never stopped.
 """
 
 from __future__ import annotations
 
-import gc
 import math
-import multiprocessing
 import os
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from onearena.core.errors import DeviceError
-from onearena.stress.arrivals import Arrival
-from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.strategies.portfolio import DEFAULT
+from onearena.stress.campaign_plan import Plan, arrivals_window
+from onearena.stress.engine import Engine, Event, HereEngine, LocalEngine, Lost, Task
+from onearena.stress.run import RunResult, run_schedule
 from onearena.stress.summary import Summary
 
 if TYPE_CHECKING:
-    from onearena.metrics.source import Published
     from onearena.stress.live import Live
+    from onearena.stress.run_store import RunStore
 
 CHUNK_SEEDS: Final = 8
 RECHECK_EVERY: Final = 64
-ARRIVALS_WINDOW: Final = 256
-PREFIX_IDS_KEPT: Final = 64
-DEATHS_MAX: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a campaign runs. `last` None: until interrupted or out of budget. `models` take turns
-    by seed.
-    """
-
-    first: int = 0
-    last: int | None = None
-    system: str = "arena"
-    models: tuple[str, ...] = ("any",)
-    budget_s: float | None = None
-    jobs: int = 0
-    arrivals: tuple[Arrival, ...] = ()
-    keep_going: bool = False
-    recheck: bool = True
-    device: str = "modeled"
-    keep_recording: bool = False
-    strategy: str = DEFAULT
-
-    def spec(self, seed: int) -> RunSpec:
-        """The schedule of one seed; pure."""
-        model = self.models[seed % len(self.models)]
-        return RunSpec(
-            seed,
-            self.system,
-            model,
-            arrivals=arrivals_window(self.arrivals, seed),
-            device=self.device,
-            state_digests=self.keep_recording,
-            strategy=self.strategy,
-        )
-
-
-def arrivals_window(arrivals: tuple[Arrival, ...], seed: int) -> tuple[Arrival, ...]:
-    """The part of a trace that a seed uses: bounded, and another one for each seed."""
-    if not arrivals:
-        return ()
-    first = seed * 97 % len(arrivals)
-    rows = (arrivals[first:] + arrivals[:first])[:ARRIVALS_WINDOW]
-    return tuple(
-        Arrival(row.at_us, row.prompt_tokens, row.output_tokens, row.prefix[:PREFIX_IDS_KEPT])
-        for row in rows
-    )
-
+POLL_S: Final = 0.2
 
 OnResult = Callable[[Summary, RunResult | None], None]
 """Called after each result, and with None now and then so that a progress line can move."""
 
-Task = tuple[int, int, bool]
-"""Seeds [first, last), and whether this is the second run of them."""
-
-
-class _Worker:
-    __slots__ = ("at", "connection", "name", "process", "task")
-
-    def __init__(self, process: BaseProcess, connection: Connection, name: str) -> None:
-        self.name = name
-        self.process = process
-        self.connection = connection
-        self.task: Task | None = None
-        self.at = 0
+__all__ = [
+    "CHUNK_SEEDS",
+    "RECHECK_EVERY",
+    "Campaign",
+    "OnResult",
+    "Plan",
+    "arrivals_window",
+    "run_here",
+    "warm_up",
+]
 
 
 class Campaign:
     """Runs a plan. `run` returns the summary; results go to `on_result` as they come.
 
     With `live` it is watched; then a single job runs in this process, where its arena can be seen.
+    `store` keeps the results, and its results count already. `engine` replaces the processes of
+    this machine. A campaign runs once, on one thread.
     """
 
     def __init__(
-        self, plan: Plan, *, planned: tuple[str, ...] = (), live: Live | None = None
+        self,
+        plan: Plan,
+        *,
+        planned: tuple[str, ...] = (),
+        live: Live | None = None,
+        store: RunStore | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.plan = plan
         self.live = live
-        jobs = plan.jobs or os.cpu_count() or 1
-        if plan.last is not None:
-            jobs = max(1, min(jobs, math.ceil((plan.last - plan.first) / CHUNK_SEEDS)))
-        self.jobs = jobs
+        self.store = store
+        self.engine = _engine(plan, live) if engine is None else engine
+        self.jobs = self.engine.jobs
         self.summary = Summary(
-            plan.system, jobs, plan.first, planned_names=planned, next_seed=plan.first
+            plan.system,
+            self.jobs,
+            plan.first,
+            planned_names=planned,
+            next_seed=plan.first,
+            default_profile=plan.default_profile,
         )
         self._tasks: deque[Task] = deque()
-        self._digests: dict[int, str] = {}
-        self._workers: list[_Worker] = []
-        self._hash_seed = 1
-        self._here: int | None = None  # the seed that runs in this process
-        self._deaths = 0  # of workers, since the last result
+        self._open: set[tuple[int, bool]] = set()  # handed out, without a result
+        self._digests: dict[int, str] = {}  # of schedules that are due a second run
+        self._seconds_before = 0.0
+        if store is not None:
+            self._restore(store)
 
     def run(self, on_result: OnResult | None = None) -> Summary:
         """Run until the seeds, the budget or the patience of the user end; or at a failure."""
         started = time.monotonic()
         summary = self.summary
         try:
-            here = self.live is not None and self.jobs == 1
-            for _ in range(0 if here else self.jobs):
-                self._start()
-            for result in self._results_here(started) if here else self._results(started):
-                summary.seconds = time.monotonic() - started
-                if result is not None:
-                    self._take(result)
-                if self.live is not None:
-                    self.live.publish(summary)
-                if on_result is not None:
-                    on_result(summary, result[0] if result is not None else None)
-                if not self.plan.keep_going and (summary.failures or summary.nondeterministic):
-                    break
+            if not self._stops():
+                self._run(started, on_result)
         except KeyboardInterrupt:
             summary.interrupted = True
         finally:
-            summary.seconds = time.monotonic() - started
-            self._stop()
+            summary.seconds = self._seconds_before + time.monotonic() - started
+            self.engine.stop()
             if self.live is not None:
                 self.live.publish(summary, now=True)
-        summary.next_seed = self._resume_seed()
+            summary.next_seed = self._resume_seed()
+            if self.store is not None:
+                self.store.end(summary, self._ended())
         return summary
 
-    def _take(self, pair: tuple[RunResult, bool]) -> None:
-        result, second = pair
+    def _run(self, started: float, on_result: OnResult | None) -> None:
+        """Feed the engine and take what comes."""
+        summary, engine, budget = self.summary, self.engine, self.plan.budget_s
+        for due in self._recheck_due():
+            self._tasks.append(due)
+        engine.start()
+        while True:
+            spent = time.monotonic() - started
+            if budget is not None and spent >= budget:
+                return
+            while engine.has_room() and (task := self._next_task()) is not None:
+                self._open.update((seed, task.second) for seed in range(task.first, task.last))
+                engine.submit(task)
+            if not engine.busy():
+                return
+            events = engine.poll(POLL_S)
+            for event in events or (None,):
+                summary.seconds = self._seconds_before + time.monotonic() - started
+                result = None if event is None else self._take(event)
+                if self.live is not None:
+                    self.live.publish(summary)
+                if on_result is not None:
+                    on_result(summary, result)
+                if result is not None and self._stops():
+                    return
+
+    def _stops(self) -> bool:
+        """Whether a failure ends the campaign."""
+        summary = self.summary
+        return not self.plan.keep_going and bool(summary.failures or summary.nondeterministic)
+
+    def _take(self, event: Event) -> RunResult | None:
+        """Account for an event; the result if it is one that counts."""
+        if isinstance(event, Lost):
+            self._requeue(event.task)
+            return None
+        result, second = event.result, event.second
+        if (result.seed, second) not in self._open:
+            return None  # an engine ran a lost seed twice: the first result counts
+        if self.store is not None:
+            # First of all: what is interrupted from here on finds it there.
+            self.store.add(result, second=second, seconds=self.summary.seconds)
+        self._open.discard((result.seed, second))
         summary = self.summary
         if second:
             summary.rechecked += 1
             if self._digests.pop(result.seed) != result.digest:
-                summary.nondeterministic.append(result.seed)
-            return
+                summary.note_difference(result.seed)
+            return result
         summary.add(result)
         if self.live is not None:
             self.live.note(result)
-        due = self.plan.recheck and result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
-        if due:
+        if self._is_sample(result):
             self._digests[result.seed] = result.digest
-            self._tasks.append((result.seed, result.seed + 1, True))
+            self._tasks.append(Task(result.seed, result.seed + 1, second=True))
+        return result
 
-    def _results(self, started: float) -> Iterator[tuple[RunResult, bool] | None]:
-        budget = self.plan.budget_s
-        while True:
-            over = budget is not None and time.monotonic() - started >= budget
-            if not over:
-                self._feed()
-            busy = [worker for worker in self._workers if worker.task is not None]
-            if not busy or over:
-                return
-            ready = wait([worker.connection for worker in busy], timeout=0.2)
-            if not ready:
-                yield None
-            for worker in busy:
-                if worker.connection in ready:
-                    found = self._receive(worker)
-                    if found is not None:
-                        yield found
+    def _is_sample(self, result: RunResult) -> bool:
+        return self.plan.recheck and result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
 
-    def _results_here(self, started: float) -> Iterator[tuple[RunResult, bool] | None]:
-        """Results of schedules that run in this process, under the eyes of `live`."""
-        assert self.live is not None, "only a watched campaign runs here"
-        probe, budget = self.live.probe_here(), self.plan.budget_s
-        while (task := self._next_task()) is not None:
-            for seed in range(task[0], task[1]):
-                self._here = None if task[2] else seed
-                if budget is not None and time.monotonic() - started >= budget:
-                    return
-                yield run_schedule(self.plan.spec(seed), probe), task[2]
-            self._here = None
-
-    def _feed(self) -> None:
-        for worker in self._workers:
-            if worker.task is not None:
-                continue
-            task = self._next_task()
-            if task is None:
-                return
-            worker.task, worker.at = task, task[0]
-            worker.connection.send(task)
+    def _requeue(self, task: Task) -> None:
+        """Seeds of a lost task that have no result go first, in runs."""
+        left = [s for s in range(task.first, task.last) if (s, task.second) in self._open]
+        self._open.difference_update((seed, task.second) for seed in left)
+        for first, last in reversed(runs_of(left)):
+            self._tasks.appendleft(Task(first, last, task.second))
 
     def _next_task(self) -> Task | None:
         if self._tasks:
-            return self._tasks.popleft()
+            task = self._tasks.popleft()
+            if task.last - task.first > CHUNK_SEEDS:
+                cut = task.first + CHUNK_SEEDS
+                self._tasks.appendleft(Task(cut, task.last, task.second))
+                task = Task(task.first, cut, task.second)
+            return task
         first = self.summary.next_seed
         last = first + CHUNK_SEEDS
         if self.plan.last is not None:
@@ -220,115 +184,70 @@ class Campaign:
         if first >= last:
             return None
         self.summary.next_seed = last
-        return first, last, False
-
-    def _receive(self, worker: _Worker) -> tuple[RunResult, bool] | None:
-        task = worker.task
-        assert task is not None
-        try:
-            result: RunResult | Published = worker.connection.recv()
-        except (EOFError, OSError):
-            return self._died(worker, task)
-        if not isinstance(result, RunResult):
-            assert self.live is not None, "nobody asked for snapshots"
-            self.live.receive(worker.name, result)
-            return None
-        self._deaths = 0
-        worker.at = result.seed + 1
-        if worker.at >= task[1]:
-            worker.task = None
-        return result, task[2]
-
-    def _died(self, worker: _Worker, task: Task) -> tuple[RunResult, bool]:
-        """The process ended in the middle of seed `worker.at`: a crash of that seed, and of no
-        other.
-        """
-        worker.process.join()
-        self._workers.remove(worker)
-        self._deaths += 1
-        if self._deaths > DEATHS_MAX:
-            raise DeviceError(
-                f"{self._deaths} worker processes ended one after the other without a result; "
-                "run one seed with --seed to see why"
-            )
-        seed = worker.at
-        if seed + 1 < task[1]:
-            self._tasks.appendleft((seed + 1, task[1], task[2]))
-        self._start()
-        message = f"the process that ran this seed ended with exit code {worker.process.exitcode}"
-        spec = self.plan.spec(seed)
-        return RunResult(
-            seed, spec.system, spec.model, "crash", 0, "", {}, 0, 0, crash=message
-        ), task[2]
+        return Task(first, last)
 
     def _resume_seed(self) -> int:
         """The first seed that was handed out and has no result, or the next one."""
-        left = [task[0] for task in self._tasks if not task[2]]
-        left += [w.at for w in self._workers if w.task is not None and not w.task[2]]
-        left += [] if self._here is None else [self._here]
+        left = [task.first for task in self._tasks if not task.second]
+        left += [seed for seed, second in self._open if not second]
         return min(left, default=self.summary.next_seed)
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        before = os.environ.get("PYTHONHASHSEED")
-        # Children read it at start: equal digests then prove that no hash order enters a decision.
-        os.environ["PYTHONHASHSEED"] = str(self._hash_seed)
-        self._hash_seed += 1
-        try:
-            name = self._free_name()
-            watched = "" if self.live is None else name
-            process = context.Process(target=work, args=(theirs, self.plan, watched), daemon=True)
-            process.start()
-        finally:
-            if before is None:
-                del os.environ["PYTHONHASHSEED"]
-            else:
-                os.environ["PYTHONHASHSEED"] = before
-        theirs.close()
-        self._workers.append(_Worker(process, ours, name))
+    def _ended(self) -> str:
+        """Why the campaign is over, in the store's words."""
+        last = self.plan.last
+        if self.summary.interrupted:
+            return "interrupted"
+        if last is not None and self._resume_seed() >= last and not self._digests:
+            return "complete"
+        return "failed" if self._stops() else "budget"
 
-    def _free_name(self) -> str:
-        taken = {worker.name for worker in self._workers}
-        return next(name for name in map(str, range(len(taken) + 1)) if name not in taken)
+    def _restore(self, store: RunStore) -> None:
+        """Count what the store holds, and queue the seeds between that it lacks."""
+        summary = self.summary
+        expected = self.plan.first
+        checked = store.rechecks()
+        for result, strategy in store.results():
+            summary.add(result, strategy=strategy)
+            if expected < result.seed:
+                self._tasks.append(Task(expected, result.seed))
+            expected = result.seed + 1
+            if not self._is_sample(result):
+                continue
+            if result.seed not in checked:
+                self._digests[result.seed] = result.digest
+                continue
+            summary.rechecked += 1
+            if checked[result.seed] != result.digest:
+                summary.note_difference(result.seed)
+        summary.next_seed = expected
+        self._seconds_before = summary.seconds = store.seconds()
 
-    def _stop(self) -> None:
-        for worker in self._workers:
-            worker.connection.close()
-        deadline = time.monotonic() + 2.0
-        for worker in self._workers:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+    def _recheck_due(self) -> list[Task]:
+        """Second runs that a stopped campaign still owed."""
+        return [Task(seed, seed + 1, second=True) for seed in sorted(self._digests)]
 
 
-def work(connection: Connection, plan: Plan, watched: str = "") -> None:
-    """A worker process: tasks in, results out, until the parent goes away.
+def runs_of(seeds: list[int]) -> list[tuple[int, int]]:
+    """Ascending seeds as runs [first, last)."""
+    runs: list[tuple[int, int]] = []
+    for seed in seeds:
+        if runs and runs[-1][1] == seed:
+            runs[-1] = (runs[-1][0], seed + 1)
+        else:
+            runs.append((seed, seed + 1))
+    return runs
 
-    With a name to be watched under it sends its arena's snapshots too, between the results.
-    """
-    probe = None
-    if watched:
-        from onearena.stress.live import worker_probe
 
-        probe = worker_probe(watched, connection.send)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    # A schedule makes few cycles (its rig, once); collecting between schedules costs a tenth.
-    gc.disable()
-    frozen = False
-    try:
-        while True:
-            first, last, _ = connection.recv()
-            for seed in range(first, last):
-                connection.send(run_schedule(plan.spec(seed), probe))
-            gc.collect()
-            if not frozen:
-                # Modules and compiled kernels stay for good: no later collection looks at them.
-                gc.freeze()
-                frozen = True
-    except (EOFError, OSError):
-        return
+def _engine(plan: Plan, live: Live | None) -> Engine:
+    """All cores of this machine, but no more processes than there are chunks."""
+    jobs = plan.jobs or os.cpu_count() or 1
+    if plan.last is not None:
+        jobs = max(1, min(jobs, math.ceil((plan.last - plan.first) / CHUNK_SEEDS)))
+    if live is None:
+        return LocalEngine(plan, jobs)
+    if jobs == 1:
+        return HereEngine(plan, live.probe_here())
+    return LocalEngine(plan, jobs, live.receive)
 
 
 def warm_up(plan: Plan) -> None:
@@ -340,8 +259,3 @@ def warm_up(plan: Plan) -> None:
 def run_here(plan: Plan, seed: int, live: Live | None = None) -> RunResult:
     """One schedule in this process."""
     return run_schedule(plan.spec(seed), None if live is None else live.probe_here())
-
-
-def as_json(summary: Summary) -> dict[str, Any]:
-    """`Summary.to_json`, typed for `json.dumps`."""
-    return dict(summary.to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,6 +80,7 @@ class Summary:
     planned_names: tuple[str, ...] = ()
     next_seed: int = 0
     interrupted: bool = False
+    default_profile: bool = True  # whether the reach is judged
 
     @property
     def schedules_per_s(self) -> float:
@@ -105,8 +107,12 @@ class Summary:
         """How often each planned situation was reached."""
         return {name: self.reach.get(name, 0) for name in self.planned_names}
 
-    def add(self, result: RunResult) -> None:
-        """Take one result."""
+    def add(self, result: RunResult, *, strategy: str | None = None) -> None:
+        """Take one result. `strategy` is that of a stored one, whose options were not kept.
+
+        The sums do not depend on the order of the calls: of more than `FAILURES_KEPT_MAX` failures
+        those of the lowest seeds stay.
+        """
         self.schedules += 1
         self.steps.add(result.steps)
         self.real_accesses += result.real_accesses
@@ -116,8 +122,8 @@ class Summary:
         self.busy_steps += result.busy_steps
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.models[result.model] = self.models.get(result.model, 0) + 1
-        if result.options is not None:
-            name = result.options.strategy
+        name = strategy or ("" if result.options is None else result.options.strategy)
+        if name:
             self.strategies[name] = self.strategies.get(name, 0) + 1
         if result.pct[0]:
             self.pct.add(*result.pct)
@@ -126,8 +132,12 @@ class Summary:
         if result.verdict != "pass":
             oracle = result.violations[0].oracle if result.violations else result.verdict
             self.failures_by_oracle[oracle] = self.failures_by_oracle.get(oracle, 0) + 1
-            if len(self.failures) < FAILURES_KEPT_MAX:
-                self.failures.append(result)
+            insort(self.failures, result, key=lambda failure: failure.seed)
+            del self.failures[FAILURES_KEPT_MAX:]
+
+    def note_difference(self, seed: int) -> None:
+        """Two runs of a seed differ."""
+        insort(self.nondeterministic, seed)
 
     def exit_code(self) -> int:
         """The code of a finished campaign."""

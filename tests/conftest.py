@@ -10,6 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import importlib
 import importlib.util
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +26,19 @@ hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runs_folder() -> Iterator[Path]:
+    """Campaigns of the tests keep their runs there, and leave none in the checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("ONEARENA_RUNS")
+        os.environ["ONEARENA_RUNS"] = folder
+        yield Path(folder)
+        if before is None:
+            del os.environ["ONEARENA_RUNS"]
+        else:
+            os.environ["ONEARENA_RUNS"] = before
 
 
 @pytest.fixture(scope="session")

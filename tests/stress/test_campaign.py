@@ -14,6 +14,7 @@ from onearena.stress.campaign import (
     Plan,
     arrivals_window,
 )
+from onearena.stress.engine import LocalEngine
 from onearena.stress.reach import count_of, planned, table_cells
 from onearena.stress.run import RunResult
 from onearena.stress.summary import Histogram, Summary
@@ -47,7 +48,8 @@ def test_a_killed_worker_loses_no_seed() -> None:
             return
         seen.append((one.seed, one.verdict))
         if len(seen) == 3:
-            pid = campaign._workers[0].process.pid
+            assert isinstance(campaign.engine, LocalEngine)
+            pid = campaign.engine.workers[0].process.pid
             assert pid is not None
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
@@ -168,6 +170,6 @@ def test_cells_count_on_one_stream_and_on_two() -> None:
 
 def test_workers_that_all_die_end_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = Campaign(Plan(0, None, "toy", jobs=1, keep_going=True))
-    monkeypatch.setattr("onearena.stress.campaign.work", os.abort)
+    monkeypatch.setattr("onearena.stress.engine.work", os.abort)
     with pytest.raises(DeviceError, match="one after the other"):
         campaign.run()

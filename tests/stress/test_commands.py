@@ -185,7 +185,7 @@ def test_fuzzed_replay_files(
 def test_fuzzed_command_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onearena.stress.stress_cli.run_plan", lambda *a, **k: 0)
+    monkeypatch.setattr("onearena.stress.stress_run.run_plan", lambda *a, **k: 0)
     rng = random.Random(21)
     flags = [
         "--seeds",

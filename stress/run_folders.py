@@ -1,0 +1,105 @@
+"""Where runs are kept: one folder each, with the store of results and the files for people."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from onearena.core.errors import UsageError
+from onearena.stress.run_file import STORE_NAME
+
+ROOT_VARIABLE: Final = "ONEARENA_RUNS"
+ROOT_DEFAULT: Final = "runs"
+NUMBER_DIGITS: Final = 4
+RUNS_MAX: Final = 1_000_000
+FOLDERS_LOOKED_AT_MAX: Final = 100_000
+
+
+def runs_root() -> Path:
+    """The folder of runs: `ONEARENA_RUNS`, or `runs` in the working directory."""
+    return Path(os.environ.get(ROOT_VARIABLE) or ROOT_DEFAULT)
+
+
+def new_run() -> Path:
+    """A folder of its own for another run: the next number below `runs_root`."""
+    root = runs_root()
+    number = 1 + max((int(p.name) for p in _numbered(root)), default=0)
+    while number <= RUNS_MAX:
+        folder = root / f"{number:0{NUMBER_DIGITS}}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1  # another campaign took it in between
+            continue
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                "--out", str(root), f"give a folder that can be written ({error})"
+            ) from None
+        return folder
+    raise UsageError("--out", str(root), "it is full of runs; drop some with onearena runs prune")
+
+
+def _numbered(root: Path) -> Iterator[Path]:
+    try:
+        entries = list(root.iterdir())
+    except OSError:
+        return
+    for path in entries:
+        if path.name.isascii() and path.name.isdigit() and len(path.name) < len(str(RUNS_MAX)):
+            yield path
+
+
+def made_folder(out: str) -> Path:
+    """The folder of `--out`, made if it is not there."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise UsageError("--out", out, f"give a folder that can be written ({error})") from None
+    return folder
+
+
+def find_run(field: str, name: str) -> Path:
+    """The folder of a run: a path to it or to its store, or its name below `runs_root`."""
+    for folder in (Path(name), runs_root() / name):
+        try:
+            if folder.name == STORE_NAME and folder.is_file():
+                return folder.parent
+            if (folder / STORE_NAME).is_file():
+                return folder
+        except (OSError, ValueError):
+            continue
+    raise UsageError(field, name, "give the folder of a run, or a name that `onearena runs` lists")
+
+
+def all_runs(root: Path) -> list[Path]:
+    """The folders of runs directly below `root`, by name; links are not followed."""
+    try:
+        with os.scandir(root) as entries:
+            found = [
+                Path(entry.path)
+                for _, entry in zip(range(FOLDERS_LOOKED_AT_MAX), entries, strict=False)
+                if entry.is_dir(follow_symlinks=False)
+            ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise UsageError("--root", str(root), f"give a folder that can be read ({error})") from None
+    return sorted(path for path in found if (path / STORE_NAME).is_file())
+
+
+def sources_hash() -> str:
+    """A hash of all code that a schedule runs: results of two versions are not mixed."""
+    import onearena.core
+    import onearena.stress
+
+    digest = hashlib.blake2b(digest_size=16)
+    for package in (onearena.core, onearena.stress):
+        for top in package.__path__:
+            for path in sorted(Path(top).rglob("*.py")):
+                digest.update(path.relative_to(top).as_posix().encode() + b"\0")
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
