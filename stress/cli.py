@@ -48,6 +48,16 @@ COMMANDS: dict[str, LazyCommand] = {
         "bench",
         "Measure allocate, free and move bookkeeping through the public methods.",
     ),
+    "check": LazyCommand(
+        "onearena.stress.check_cli",
+        "check",
+        "Check the log of a live engine against the lifecycle rules, offline.",
+    ),
+    "dashboard": LazyCommand(
+        "onearena.stress.dashboard_cli",
+        "dashboard",
+        "Show the arena of a running process, or a recorded one, in a browser.",
+    ),
     "demo": LazyCommand(
         "onearena.stress.demo_cli", "demo", "Show the arena, or the harness, at work."
     ),

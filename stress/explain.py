@@ -105,13 +105,13 @@ def explain(spec: RunSpec, *, file: str = "") -> Explanation:
         result=result,
         violation=violation,
         rule="" if violation is None else violation.rule,
-        message="" if violation is None else _named(violation.message, timeline.streams),
+        message="" if violation is None else named(violation.message, timeline.streams),
         reports=tuple(sorted(result.violations, key=lambda v: v is not violation)),
         rows=rows,
         left_out=left_out + timeline.dropped,
         sides=moved,
-        edge=_named(edge, timeline.streams),
-        fix=_named(fix, timeline.streams),
+        edge=named(edge, timeline.streams),
+        fix=named(fix, timeline.streams),
         bytes=extent,
         pictures=_pictures(timeline, sides),
         blind=timeline.blind,
@@ -160,7 +160,7 @@ def _edge(violation: Violation | None) -> tuple[str, str]:
     return (edge.rstrip(".") if found else ""), fix
 
 
-def _named(text: str, streams: Sequence[str]) -> str:
+def named(text: str, streams: Sequence[str]) -> str:
     """`stream 4` with the stream's name behind it."""
 
     def name(match: re.Match[str]) -> str:

@@ -38,6 +38,7 @@ from onearena.stress.oracles.fact_types import (
     PENDING,
     VACATED,
     CallFacts,
+    Change,
     IdFact,
     Op,
     Relocation,
@@ -114,6 +115,16 @@ class LegalityOracle:
     def finish(self) -> tuple[Violation, ...]:
         """Nothing is left to say; the harness ends a run with a snapshot."""
         return NO_VIOLATIONS
+
+    def judge_units(self, changed: Sequence[Change], call: Call) -> tuple[Violation, ...]:
+        """Judge the units that `call` changed, where somebody lists them and no snapshot shows
+        them. All changes of all calls have to come this way then.
+        """
+        self._before_call = call.serial - 1
+        self._judge_changes(changed, call)
+        self._move_writes.clear()
+        found, self._found = tuple(self._found), []
+        return found
 
     # -- work and its record ---------------------------------------------------------------------
     def _judge_ops(self, facts: CallFacts) -> None:
@@ -201,18 +212,21 @@ class LegalityOracle:
         if self._snapshots % self.full_every == 0:
             changed = changes_between(self._before, now, full=True)
         self._judge_freed(now, call)
-        for band, unit, old_state, state, _, name in changed:
-            self._judge_state(band, unit, old_state, state, name, call)
-        for band, _, old_state, state, old_name, name in changed:
-            fact = self.facts.ids.get(name) if state == LIVE and name != old_name else None
-            if fact is not None and fact.band == band:
-                self._judge_arrival((fact, old_state), call)
+        self._judge_changes(changed, call)
         self._judge_gaps(now, call)
         self._before, self._before_call = now, call.serial
         self._retreated = self._grown_late = self._moved = self._unseen = False
         self._freed.clear()
         self._born = [0] * len(self._born)
         self._move_writes.clear()
+
+    def _judge_changes(self, changed: Sequence[Change], call: Call) -> None:
+        for band, unit, old_state, state, _, name in changed:
+            self._judge_state(band, unit, old_state, state, name, call)
+        for band, _, old_state, state, old_name, name in changed:
+            fact = self.facts.ids.get(name) if state == LIVE and name != old_name else None
+            if fact is not None and fact.band == band:
+                self._judge_arrival((fact, old_state), call)
 
     def _judge_freed(self, now: Snapshot, call: Call) -> None:
         """A freed id is freed at once, whatever still uses the unit."""
