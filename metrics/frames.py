@@ -29,6 +29,9 @@ RUNS_MAX: Final = 64
 """Runs of neighbouring units told of one use; the use's unit counts are exact anyway."""
 
 FENCES_MAX: Final = 256
+WHOLE_WIDTH: Final = 2048
+"""Pixels of the picture of the whole arena that every window comes with."""
+
 TIMES: Final = ("onearena_unit_pending_seconds", "onearena_wait_seconds")
 
 
@@ -83,12 +86,15 @@ def window_fields(
     them, and single units where `columns` has any. O(width * bands + units shown).
     """
     row = pixels(snapshot, states, width=width, start_bytes=start_bytes, end_bytes=end_bytes)
+    size = snapshot.arena_bytes
+    whole = pixels(snapshot, states, width=WHOLE_WIDTH, start_bytes=0, end_bytes=size)
     told = None
     if columns is not None:
         told = [_columns(each, snapshot, states) for each in columns]
     return {
         "window": {"start_bytes": start_bytes, "end_bytes": end_bytes, "width": width},
         "row": _text(row),
+        "whole": _text(whole),
         "columns": told,
     }
 

@@ -1,0 +1,1 @@
+"""Components that draw in the browser; each draws what a pure model sends it."""

@@ -1,0 +1,60 @@
+"""The map component: registered once, mounted with the data of `onearena.dashboard.map_model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import streamlit as st
+
+from onearena.dashboard.map_model import LAYOUT
+
+HERE: Final = Path(__file__).resolve().parent
+NAME: Final = "onearena.arena_map"
+BAR_HEIGHT: Final = 40
+
+
+def _file(suffix: str) -> str:
+    return (HERE / f"arena_map.{suffix}").read_text(encoding="utf-8")
+
+
+_MOUNT: Final = st.components.v2.component(
+    NAME, html=_file("html"), css=_file("css"), js=_file("js")
+)
+
+
+def _nothing() -> None:
+    """A change is read from the session's state in the run that it causes."""
+
+
+def arena_map(data: Mapping[str, Any], *, key: str, changed: Callable[[], None] = _nothing) -> None:
+    """Draw the map; what the user looks at and picks is in `looked_at(key)` from the next run on.
+
+    `changed` is called first when the view or the pick changed. The height never changes.
+    """
+    _MOUNT(
+        key=key,
+        data=dict(data),
+        default={"view": None, "picked": None},
+        height=LAYOUT.height + BAR_HEIGHT,
+        on_view_change=changed,
+        on_picked_change=changed,
+    )
+
+
+def looked_at(key: str) -> tuple[tuple[int, int] | None, int | None]:
+    """The window that the user looks at, and the address picked; None where there is none."""
+    state = st.session_state.get(key)
+    view = _value(state, "view")
+    picked = _value(state, "picked")
+    window = None
+    if isinstance(view, list | tuple) and len(view) == 2:
+        window = (int(view[0]), int(view[1]))
+    return window, int(picked) if isinstance(picked, int | float) else None
+
+
+def _value(state: object, name: str) -> Any:
+    if isinstance(state, Mapping):
+        return state.get(name)
+    return getattr(state, name, None)

@@ -1,0 +1,1 @@
+"""The pages: each places what its model says, and computes nothing itself."""

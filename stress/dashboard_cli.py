@@ -1,0 +1,116 @@
+"""`onearena dashboard`: the live arena, or a recorded one, in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from onearena.core.errors import DeviceError, UsageError
+from onearena.stress.terminal import examples
+
+PORT: Final = 8501
+ADDRESS: Final = "127.0.0.1"
+SOURCE: Final = "http://127.0.0.1:9464"
+PORT_MAX: Final = 65535
+
+
+@click.command(
+    name="dashboard",
+    epilog=examples(
+        "onearena stress --jobs 1 --metrics-port 9464",
+        "onearena dashboard --source http://127.0.0.1:9464",
+        "onearena dashboard --source runs/tonight.record.jsonl",
+    ),
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="URL|FILE",
+    help=f"A running process, or a recorded file; may be repeated. Default: {SOURCE}.",
+)
+@click.option("--folder", metavar="DIR", help="Files may be chosen from it; default: FILE's.")
+@click.option("--port", metavar="PORT", help=f"Where the browser finds it; default: {PORT}.")
+@click.option("--address", metavar="ADDR", help=f"Listen there; default: {ADDRESS}.")
+def dashboard(
+    *, sources: tuple[str, ...], folder: str | None, port: str | None, address: str | None
+) -> int:
+    """Show the arena of a running process, or a recorded one, in a browser.
+
+    It reads snapshots over HTTP or from a file, and never calls the arena: a slow browser slows
+    nothing. Ends with Ctrl-C.
+    """
+    command, environment = dashboard_command(sources, folder, port, address)
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - ours
+    except KeyboardInterrupt:
+        return 0
+
+
+def dashboard_command(
+    sources: tuple[str, ...], folder: str | None, port: str | None, address: str | None
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of the dashboard's process."""
+    if importlib.util.find_spec("streamlit") is None:
+        raise DeviceError("streamlit is not installed; run: pip install 'onearena[dashboard]'")
+    from onearena.dashboard.settings import Settings
+
+    number = PORT if port is None else _port(port)
+    urls = tuple(text for text in sources if re.match(r"https?://", text))
+    files = [text for text in sources if text not in urls]
+    if len(files) > 1:
+        raise UsageError("--source", files[1], "give one file; others are chosen on the page")
+    file, place = "", folder
+    if files:
+        path = Path(files[0])
+        if not path.is_file():
+            raise UsageError("--source", files[0], "give http://host:port or a file that is there")
+        file = path.name
+        place = str(path.resolve().parent)
+        if folder is not None and Path(folder).resolve() != path.resolve().parent:
+            raise UsageError("--folder", folder, "give the folder of --source, or leave it out")
+    if place is not None and not Path(place).is_dir():
+        raise UsageError("--folder", place, "give a folder that is there")
+    if not urls and not file:
+        urls = (SOURCE,)
+    for url in urls:
+        _check_url(url)
+    settings = Settings(urls, "" if place is None else str(Path(place).resolve()), file)
+    app = Path(importlib.util.find_spec("onearena.dashboard").submodule_search_locations[0])  # type: ignore[union-attr, index]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        str(app / "app.py"),
+        "--server.headless=true",
+        f"--server.address={address or ADDRESS}",
+        f"--server.port={number}",
+        "--server.fileWatcherType=none",
+        "--browser.gatherUsageStats=false",
+        "--client.toolbarMode=minimal",
+    ]
+    return command, dict(os.environ) | settings.to_environment()
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) <= PORT_MAX:
+        raise UsageError("--port", text, f"give a whole number from 1 to {PORT_MAX}")
+    return int(text)
+
+
+def _check_url(url: str) -> None:
+    from onearena.dashboard.checked import SourceError
+    from onearena.dashboard.http_source import HttpSource
+
+    try:
+        HttpSource(url)
+    except SourceError as error:
+        raise UsageError("--source", url, error.message) from None
