@@ -9,17 +9,13 @@ from pathlib import Path
 from onearena.metrics.alerts import ALERTS, RECORDINGS, rules_text
 from onearena.metrics.catalogue import CATALOGUE, PER_ARENA, SERIES_MAX, SERIES_PER_ARENA_MAX
 from onearena.metrics.endpoints import SNAPSHOT_BYTES_MAX, STALE_S, UNITS_MAX
-from onearena.metrics.exporter import (
-    ANSWER_S,
-    CONNECTIONS_MAX,
-    HEAD_BYTES_MAX,
-    IDLE_S,
-    PORT,
-    REQUEST_S,
-)
+from onearena.metrics.exporter import PORT
+from onearena.metrics.front import QUESTIONS_MAX
 from onearena.metrics.metric import ARENAS_MAX, BANDS_MAX, CALLERS_MAX, Metric
 from onearena.metrics.panels import PANELS, dashboard
 from onearena.metrics.pixels import NAMES, WIDTH_MAX
+from onearena.metrics.reply import APART_CONNECTIONS_MAX, CONNECTIONS_MAX, Limits
+from onearena.metrics.server import HEAD_BYTES_MAX
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "ci" / "metrics-page.txt"
@@ -90,11 +86,13 @@ def page() -> str:
         "UNITS_MAX": f"{UNITS_MAX:,}",
         "SNAPSHOT_KIB": SNAPSHOT_BYTES_MAX >> 10,
         "STALE_S": f"{STALE_S:g}",
-        "REQUEST_S": f"{REQUEST_S:g}",
-        "ANSWER_S": f"{ANSWER_S:g}",
-        "IDLE_S": f"{IDLE_S:g}",
+        "REQUEST_S": f"{Limits().request_s:g}",
+        "ANSWER_S": f"{Limits().answer_s:g}",
+        "IDLE_S": f"{Limits().idle_s:g}",
         "HEAD_BYTES_MAX": f"{HEAD_BYTES_MAX:,}",
         "CONNECTIONS_MAX": CONNECTIONS_MAX,
+        "APART_CONNECTIONS_MAX": f"{APART_CONNECTIONS_MAX:,}",
+        "QUESTIONS_MAX": QUESTIONS_MAX,
         "ARENAS_MAX": ARENAS_MAX,
         "BANDS_MAX": BANDS_MAX,
         "CALLERS_MAX": CALLERS_MAX,

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -21,30 +21,17 @@ from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.metrics.collector import ArenaCollector
 from onearena.metrics.exposition import CONTENT_TYPE, render
 from onearena.metrics.pixels import WIDTH_MAX, pixels
+from onearena.metrics.reply import API_VERSION, Response
 from onearena.metrics.source import Published, Question, SnapshotSource, unit_rows_of
 
-API_VERSION: Final = 1
 SNAPSHOT_BYTES_MAX: Final = 1 << 16
 UNITS_MAX: Final = 1000
 STALE_S: Final = 15.0
 ANSWER_WITHIN_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.01
-RENDER_EVERY_S: Final = 0.1
 FAILURE_BYTES_MAX: Final = 1 << 18
 
 JSON: Final = "application/json; charset=utf-8"
-TEXT: Final = "text/plain; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What goes back: a status, a type, a body, and the endpoint it is counted under."""
-
-    status: int
-    body: bytes
-    kind: str = TEXT
-    endpoint: str = "other"
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
@@ -70,11 +57,13 @@ class Endpoints:
         *,
         stale_s: float = STALE_S,
         answer_within_s: float = ANSWER_WITHIN_S,
+        render_every_s: float = 0.0,
     ) -> None:
         self._registry = registry
         self._collector = collector
         self._stale_s = stale_s
         self._answer_within_s = answer_within_s
+        self._render_every_s = render_every_s
         self._rendered: tuple[float, Response] | None = None
         self._routes: Mapping[str, Callable[[Query], Steps]] = {
             "/snapshot": self._snapshot,
@@ -116,11 +105,23 @@ class Endpoints:
         return (yield from route(query))
 
     def _metrics(self) -> Response:
-        """At most ten scrapes a second are rendered, however many are asked for."""
+        """At most one scrape in `render_every_s` is rendered, however many are asked for."""
         now = time.monotonic()
-        if self._rendered is None or now - self._rendered[0] >= RENDER_EVERY_S:
+        if self._rendered is None or now - self._rendered[0] >= self._render_every_s:
             self._rendered = (now, Response(200, render(self._registry), CONTENT_TYPE))
         return self._rendered[1]
+
+    def fresh_s(self) -> float:
+        """Seconds for which nobody becomes stale, even if nothing is published any more.
+
+        Negative if somebody is stale now.
+        """
+        ages = [source.age_s for source in self._collector.sources]
+        harness = self._collector.harness
+        if harness is not None and not ages:
+            latest = harness.latest
+            ages.append(float("inf") if latest is None else time.time() - latest.taken_s)
+        return self._stale_s - max(ages, default=0.0)
 
     def _health(self) -> Response:
         stale = [

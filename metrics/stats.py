@@ -33,6 +33,17 @@ class ExporterStats:
         clock = self._cpu_clock
         return 0.0 if clock is None else time.clock_gettime(clock)
 
+    def to_json(self) -> dict[str, Any]:
+        """What the server counted, for the process that exports it."""
+        requests = [[*pair, count] for pair, count in self.requests.items()]
+        return {"requests": requests, "cut": self.cut, "open": self.open}
+
+    def receive(self, counts: dict[str, Any]) -> None:
+        """Take over what a server in another process counted: `to_json` of its counts."""
+        self.requests = Counter({(end, code): n for end, code, n in counts["requests"]})
+        self.cut = counts["cut"]
+        self.open = counts["open"]
+
     def rows(self) -> dict[str, Any]:
         """Samples as the collector wants them; any thread may call."""
         return {

@@ -133,6 +133,7 @@ class Live:
             registry=self.registry,
             security=watch.security,
             harness=self._harness,
+            apart=True,  # the campaign computes without a pause; its lock is not to be had
         )
 
     def probe_here(self) -> ArenaProbe:

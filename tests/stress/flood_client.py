@@ -1,8 +1,9 @@
 """A hostile client: `flood_client.py PORT SECONDS`; prints one line of JSON.
 
 It holds 1,000 connections at a time: silent ones, half requests, garbage, heads without end, and
-clients that ask and do not read; for one that the server ends it opens another. A process of its
-own asks for /healthz ten times a second.
+clients that ask and do not read; for one that the server ends it opens another. If it did not hold
+them all at a time by then, it goes on for longer. A process of its own asks for /healthz up to ten
+times a second.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import resource
+import select
 import selectors
 import socket
 import subprocess
@@ -18,7 +20,8 @@ import time
 import urllib.request
 
 CONNECTIONS = 1000
-OPENED_AT_ONCE = 40
+OPENED_AT_ONCE = 100
+LONGER_S = 60
 KINDS = (
     b"",
     b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Part: ",
@@ -29,10 +32,10 @@ KINDS = (
 )
 
 
-def health(port, until):
-    """Ask until the end: how long each answer took, and what went wrong."""
+def health(port):
+    """Ask until the input ends: how long each answer took, and what went wrong."""
     seconds, failed = [], []
-    while time.time() < until:
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
         started = time.monotonic()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
@@ -40,7 +43,6 @@ def health(port, until):
             seconds.append(time.monotonic() - started)
         except OSError as error:
             failed.append(f"{type(error).__name__}: {error}")
-        time.sleep(0.1)
     print(json.dumps({"seconds": seconds, "failed": failed}))
 
 
@@ -52,7 +54,7 @@ def flood(port, until):
     selector = selectors.DefaultSelector()
     opened = most = 0
     held = set()
-    while time.time() < until:
+    while time.time() < until or (most < CONNECTIONS and time.time() < until + LONGER_S):
         # A burst at a time, so that this process leaves the processor to the one under test.
         for _ in range(min(OPENED_AT_ONCE, CONNECTIONS - len(held))):
             sock = socket.socket()
@@ -85,15 +87,16 @@ def flood(port, until):
 def main(port, seconds):
     """Flood, and ask for health meanwhile."""
     until = time.time() + seconds
-    command = [sys.executable, __file__, str(port), str(until), "health"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
+    command = [sys.executable, __file__, str(port), str(seconds), "health"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as asking:
         opened, most = flood(port, until)
-        told, _ = asking.communicate(timeout=60)
+        told, _ = asking.communicate(timeout=60)  # ends its input, and so the asking
     print(json.dumps({**json.loads(told), "opened": opened, "most": most}))
 
 
 if __name__ == "__main__":
     if sys.argv[3:]:
-        health(int(sys.argv[1]), float(sys.argv[2]))
+        health(int(sys.argv[1]))
     else:
         main(int(sys.argv[1]), float(sys.argv[2]))
