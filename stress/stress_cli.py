@@ -43,6 +43,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option(
     "--strategy", default="portfolio", metavar="NAME", help="portfolio, or one, e.g. pct-2, pos."
 )
+@click.option("--calls", metavar="N", help="Exhaustive: calls of a program at most; default 3.")
 @click.option("--arrivals", metavar="FILE", help="Requests from a trace (CSV, JSONL).")
 @click.option("--jobs", metavar="N", help="Processes; default: one a core.")
 @click.option("--engine", default="local", metavar="NAME", help="local: this machine's cores.")
@@ -64,6 +65,7 @@ def stress(
     system: str,
     device: str,
     strategy: str,
+    calls: str | None,
     arrivals: str | None,
     jobs: str | None,
     engine: str,
@@ -85,18 +87,11 @@ def stress(
     Exit codes: 0 pass, 1 a rule broken, 2 usage, 3 nondeterminism, 4 no progress, 5 planned
     situations never reached, 6 no schedule finished in the budget, 130 interrupted.
     """
-    if seeds is not None and seed is not None:
-        raise UsageError("--seed", seed, "give either --seed or --seeds")
     if resume is not None:
         _check_resume(resume)
-    first, last = (0, None) if seeds is None else parse_seeds(seeds)
-    if seed is not None:
-        first = parse_integer("--seed", seed, SEED_MAX)
-        last = first + 1
+    first, last = _seeds(seed, seeds)
     budget_s = None if budget is None else parse_budget(budget)
-    count = 0 if jobs is None else parse_integer("--jobs", jobs, JOBS_MAX)
-    if jobs is not None and count == 0:
-        raise UsageError("--jobs", jobs, f"give a whole number from 1 to {JOBS_MAX}")
+    count = 0 if jobs is None else _jobs(jobs)
     if engine not in ENGINES:
         raise UsageError("--engine", engine, f"give one of {', '.join(ENGINES)}")
     check_names(system, model)
@@ -128,19 +123,17 @@ def stress(
     try:
         if resume is not None:
             store, plan = stress_run.resume(resume, plan, extends=seeds is not None)
-        return stress_run.run_plan(
-            plan,
-            stress_run.Session(
-                folder=folder,
-                store=store,
-                as_json=as_json,
-                alone=seed is not None,
-                live=live,
-                junit=junit,
-                shrinks=not no_shrink,
-                engine=engine,
-            ),
+        session = stress_run.Session(
+            folder=folder,
+            store=store,
+            as_json=as_json,
+            alone=seed is not None,
+            live=live,
+            junit=junit,
+            shrinks=not no_shrink,
+            engine=engine,
         )
+        return stress_run.run_plan(plan, session)
     finally:
         if live is not None:
             live.close()
@@ -152,6 +145,22 @@ def _check_resume(run: str) -> None:
     for name in OF_THE_PLAN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name}", run, "leave it out with --resume: the run has its own")
+
+
+def _seeds(seed: str | None, seeds: str | None) -> tuple[int, int | None]:
+    if seed is None:
+        return parse_seeds("0:" if seeds is None else seeds)
+    if seeds is not None:
+        raise UsageError("--seed", seed, "give either --seed or --seeds")
+    first = parse_integer("--seed", seed, SEED_MAX)
+    return first, first + 1
+
+
+def _jobs(text: str) -> int:
+    count = parse_integer("--jobs", text, JOBS_MAX)
+    if count == 0:
+        raise UsageError("--jobs", text, f"give a whole number from 1 to {JOBS_MAX}")
+    return count
 
 
 def parse_integer(field: str, text: str, highest: int) -> int:
@@ -200,8 +209,9 @@ def check_strategy(strategy: str) -> None:
     """Refuse a strategy that is none."""
     from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
 
-    if strategy not in (DEFAULT, *STRATEGIES):
-        names = ", ".join((DEFAULT, *STRATEGIES))
+    known = (DEFAULT, *STRATEGIES, "exhaustive")
+    if strategy not in known:
+        names = ", ".join(known)
         raise UsageError("--strategy", strategy, f"give one of {names}")
 
 
