@@ -307,9 +307,10 @@ def test_numbers_and_streams_are_bounded(monkeypatch) -> None:
         checker.feed(record(9999, "one more"))
     for number in range(0, 998, 2):
         checker.feed(record(10_000 + number, "s1"))  # far apart: each is a run of its own
-    checker.feed(record(11_000, "s1"))
+    checker.feed(record(10_001, "s1"))  # between two: they become one
+    checker.feed(record(12_000, "s1"))
     with pytest.raises(UsageError, match="event"):
-        checker.feed(record(12_000, "s1"))
+        checker.feed(record(13_000, "s1"))
 
 
 def test_trace_writes_a_log_of_a_recording(tmp_path, capsys) -> None:
