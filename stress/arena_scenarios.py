@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onearena.core.arena_state import ArenaOptions
 from onearena.core.device.modeled import ModeledDevice
+from onearena.core.device.modeled_memory import Grids
 from onearena.core.errors import UsageError
 from onearena.core.layout import LifetimeKind
 from onearena.core.models import KNOWN_MODELS, known_declaration
@@ -23,6 +24,10 @@ from onearena.stress.arena_sut import ArenaSut
 from onearena.stress.choices import Choices
 from onearena.stress.cut_layers import fitting_cut
 from onearena.stress.systems import Built, locator
+
+if TYPE_CHECKING:
+    from onearena.core.device.threads_paired import PairedDevice
+    from onearena.stress.real_forwards import RealChecks
 
 PORTFOLIO: Final = (
     "gpt-oss-20b",
@@ -49,8 +54,8 @@ HOST_BYTES_MAX: Final = 64 << 20
 def build(model: str, choices: Choices, *, device: str = "modeled", delays: int = 0) -> Built:
     """Draw an arena of `model` ("any": of the portfolio) and put it on a fresh device.
 
-    `device` "threads" runs the work on real bytes beside the modeled device; no draw depends on it,
-    nor on `delays`, which draws how late the threads are.
+    `device` "threads" or "cuda" runs the work on real bytes beside the modeled device; no draw
+    depends on it, nor on `delays`, which draws how late the real work is.
     """
     name = model
     if model == "any":
@@ -89,11 +94,9 @@ def build(model: str, choices: Choices, *, device: str = "modeled", delays: int 
         band: (shape.grid.origin_bytes, shape.grid.unit_bytes)
         for band, shape in enumerate(plan.geometry.bands)
     }
-    if device == "threads":
+    if device != "modeled":
         # Only here: a schedule on the modeled device alone needs no memory and no torch.
-        from onearena.stress.real_forwards import real_device
-
-        paired, real = real_device(plan, options, grids, seed=choices.seed, delays=delays)
+        paired, real = _real_device(device, plan, options, grids, choices.seed, delays)
         sut = ArenaSut(plan, paired, options)
         sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
         return Built(paired, sut, locator(sut), real=real)
@@ -101,6 +104,18 @@ def build(model: str, choices: Choices, *, device: str = "modeled", delays: int 
     sut = ArenaSut(plan, modeled, options)
     sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
     return Built(modeled, sut, locator(sut))
+
+
+def _real_device(
+    device: str, plan: StoragePlan, options: ArenaOptions, grids: Grids, seed: int, delays: int
+) -> tuple[PairedDevice, RealChecks]:
+    if device == "cuda":
+        from onearena.stress.cuda_forwards import cuda_device
+
+        return cuda_device(plan, options, grids, seed=seed, delays=delays)
+    from onearena.stress.real_forwards import real_device
+
+    return real_device(plan, options, grids, seed=seed, delays=delays)
 
 
 def _host_units(bands: int, choices: Choices) -> tuple[int, ...]:

@@ -24,6 +24,11 @@ def check_device(device: str, system: str) -> None:
         raise UsageError("--device", device, f"give one of {', '.join(DEVICES)}")
     if device != "modeled" and system != "arena":
         raise UsageError("--device", device, f"{system} runs on the modeled device only")
+    if device == "cuda":
+        from onearena.core.device.cuda_api import UNAVAILABLE, cuda_available
+
+        if not cuda_available():
+            raise UsageError("--device", device, UNAVAILABLE)
 
 
 def states_hash(result: RunResult) -> str:
@@ -40,7 +45,7 @@ def states_hash(result: RunResult) -> str:
     )
 )
 @click.argument("file", metavar="FILE")
-@click.option("--device", metavar="NAME", help="modeled or threads; default: as recorded.")
+@click.option("--device", metavar="NAME", help="modeled, threads or cuda; default: as recorded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object.")
 def replay(*, file: str, device: str | None, as_json: bool) -> int:
     """Replay a recorded schedule and print the same failure.

@@ -25,7 +25,7 @@ Locate = Callable[[Space, int, int], UnitName | None]
 SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
 
 
-DEVICES: Final = ("modeled", "threads")
+DEVICES: Final = ("modeled", "threads", "cuda")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Final
 from onearena.core.device.interface import EventId, OpId, StreamId, TransferId, TransferStatus, Work
 from onearena.core.device.modeled import ModeledDevice, Step, StepKind
 from onearena.core.device.modeled_memory import Grids
+from onearena.core.device.real import RealDevice
 from onearena.core.device.threads import ENDED, ThreadsDevice
 from onearena.core.device.threads_memory import DeviceMemory
 from onearena.core.device.threads_programs import Pacing
@@ -56,12 +57,18 @@ class PairedDevice(ModeledDevice):
     ) -> None:
         """`seed` draws the delays of the threads; no decision depends on it."""
         super().__init__(grids=grids, eager=eager)
-        self.real = ThreadsDevice(
-            memory,
-            trace=Trace(keep=keep_trace),
-            pacing=lambda number: pacing(seed, number),
-            timeout_s=timeout_s,
+        self._pair(
+            ThreadsDevice(
+                memory,
+                trace=Trace(keep=keep_trace),
+                pacing=lambda number: pacing(seed, number),
+                timeout_s=timeout_s,
+            )
         )
+
+    def _pair(self, real: RealDevice) -> None:
+        """Let `real` do what is enqueued and decided here."""
+        self.real = real
         self._effects_taken: dict[int, int] = {}
         self.trace.subscribe(self._on_effect, (Effect,))
         self.trace.subscribe(self._on_end, (End,))
