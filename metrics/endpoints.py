@@ -16,13 +16,22 @@ from urllib.parse import parse_qsl, urlsplit
 
 from prometheus_client.registry import CollectorRegistry
 
-from onearena.core.arena_units import UnitRow
+from onearena.core.arena_units import UnitColumns, UnitRow
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.metrics.collector import ArenaCollector
 from onearena.metrics.exposition import CONTENT_TYPE, render
+from onearena.metrics.frames import DETAIL_UNITS_MAX, frame_document, moment_of, window_fields
 from onearena.metrics.pixels import WIDTH_MAX, pixels
 from onearena.metrics.reply import API_VERSION, Response
-from onearena.metrics.source import Published, Question, SnapshotSource, unit_rows_of
+from onearena.metrics.source import (
+    Look,
+    Published,
+    Question,
+    SnapshotSource,
+    columns_of,
+    unit_rows_of,
+    units_between,
+)
 
 SNAPSHOT_BYTES_MAX: Final = 1 << 16
 UNITS_MAX: Final = 1000
@@ -30,6 +39,8 @@ STALE_S: Final = 15.0
 ANSWER_WITHIN_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.01
 FAILURE_BYTES_MAX: Final = 1 << 18
+FRAME_BYTES_MAX: Final = 1 << 18
+ADDRESS_MAX: Final = 1 << 49
 
 JSON: Final = "application/json; charset=utf-8"
 
@@ -67,6 +78,7 @@ class Endpoints:
         self._rendered: tuple[float, Response] | None = None
         self._routes: Mapping[str, Callable[[Query], Steps]] = {
             "/snapshot": self._snapshot,
+            "/frame": self._frame,
             "/map": self._map,
             "/units": self._units,
             "/campaign": self._campaign,
@@ -184,6 +196,42 @@ class Endpoints:
             yield
         return question.answer
 
+    def _frame(self, query: Query) -> Steps:
+        """Summary and map of one moment."""
+        source, published = self._latest(query)
+        width = _number(query, "width", 1024, lowest=1, highest=WIDTH_MAX)
+        start = _number(query, "from", 0, lowest=0, highest=ADDRESS_MAX)
+        end = _number(query, "to", 0, lowest=0, highest=ADDRESS_MAX)
+        snapshot, states = published.snapshot, tuple(b.states for b in published.snapshot.bands)
+        look: Look | None = None
+        columns: tuple[UnitColumns, ...] | None = None
+        if any(states):
+            end_bytes = min(end or snapshot.arena_bytes, snapshot.arena_bytes)
+            rows = units_between(snapshot, min(start, end_bytes), end_bytes)
+            if sum(last - first for first, last in rows) <= DETAIL_UNITS_MAX:
+                columns = tuple(
+                    columns_of(snapshot, band, first, last - first)
+                    for band, (first, last) in enumerate(rows)
+                    if last > first
+                )
+        else:
+            question = Question(start_bytes=start, end_bytes=end, detail_units=DETAIL_UNITS_MAX)
+            snapshot, look = yield from self._look(source, question)
+            assert look is not None, "a look was asked for"
+            states, columns = look.states, look.columns
+        # A campaign's next arena may be smaller than the one that the client saw: then all of it.
+        size = snapshot.arena_bytes
+        if not start < (end or size) <= size:
+            start, end, columns = 0, size, None
+        window = window_fields(
+            snapshot, states, columns, start_bytes=start, end_bytes=end or size, width=width
+        )
+        document = frame_document(snapshot, moment_of(source, published, look)) | window
+        body = _json(document)
+        if len(body) > FRAME_BYTES_MAX:
+            body = _json(document | {"columns": None, "uses": document["uses"][:8]})
+        return Response(200, body, JSON)
+
     def _map(self, query: Query) -> Steps:
         source, published = self._latest(query)
         width = _number(query, "width", 1024, lowest=1, highest=WIDTH_MAX)
@@ -257,6 +305,7 @@ KNOWN: Final = (
     "/metrics",
     "/healthz",
     "/snapshot",
+    "/frame",
     "/map",
     "/units",
     "/campaign",

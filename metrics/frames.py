@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from onearena.core.arena_units import UnitColumns
@@ -35,28 +35,55 @@ WHOLE_WIDTH: Final = 2048
 TIMES: Final = ("onearena_unit_pending_seconds", "onearena_wait_seconds")
 
 
-def frame_document(
-    source: SnapshotSource, published: Published, snapshot: Snapshot, *, look: Look | None
-) -> dict[str, Any]:
-    """The part of a frame that does not depend on a window. O(bands + uses + fences).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What a frame says besides a snapshot: whose it is, when it was, and what was known then.
 
-    `snapshot` is the look's, or the published one if there was no look.
+    `clock_s` is on the clock of the timings, `taken_s` in seconds since 1970.
     """
-    fit = published.fit if look is None else look.fit
-    timings = published.timings if look is None else look.timings
-    clock_s = published.clock_s if look is None else look.clock_s
-    taken_s = published.taken_s if look is None else look.taken_s
+
+    arena: str = "0"
+    device: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    callers: tuple[str, ...] = ()
+    taken_s: float = 0.0
+    clock_s: float = 0.0
+    serial: int = 0
+    fit: tuple[tuple[int, int, int], ...] = ()
+    timings: Timings | None = None
+    earlier: Mapping[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
+
+
+def moment_of(source: SnapshotSource, published: Published, look: Look | None = None) -> Moment:
+    """The moment of a look, or of what was published."""
+    return Moment(
+        arena=source.name,
+        device=published.device,
+        labels=source.labels,
+        callers=source.callers,
+        taken_s=published.taken_s if look is None else look.taken_s,
+        clock_s=published.clock_s if look is None else look.clock_s,
+        serial=published.serial,
+        fit=published.fit if look is None else look.fit,
+        timings=published.timings if look is None else look.timings,
+        earlier=published.earlier,
+    )
+
+
+def frame_document(snapshot: Snapshot, moment: Moment) -> dict[str, Any]:
+    """The part of a frame that does not depend on a window. O(bands + uses + fences)."""
     names = [band.name for band in snapshot.bands]
-    totals = counter_values(snapshot.counters, names, source.callers)
+    totals = counter_values(snapshot.counters, names, moment.callers)
+    fit = moment.fit
     return {
         "version": FRAME_VERSION,
         "kind": "frame",
         "snapshot_version": snapshot.version,
-        "arena": source.name,
-        "labels": dict(source.labels),
-        "device": published.device,
-        "taken_s": taken_s,
-        "serial": published.serial,
+        "arena": moment.arena,
+        "labels": dict(moment.labels),
+        "device": moment.device,
+        "taken_s": moment.taken_s,
+        "serial": moment.serial,
         "epoch": snapshot.epoch,
         "arena_bytes": snapshot.arena_bytes,
         "slack_bytes": snapshot.slack_bytes,
@@ -66,10 +93,10 @@ def frame_document(
         "fences_total": len(snapshot.fences),
         "uses": [_use(use) for use in snapshot.uses[:USES_MAX]],
         "uses_total": len(snapshot.uses),
-        "waits": _waits(timings, clock_s),
-        "moves": _moves(timings, clock_s),
-        "times": _times(timings),
-        "totals": _totals(add_values(published.earlier, totals)),
+        "waits": _waits(moment.timings, moment.clock_s),
+        "moves": _moves(moment.timings, moment.clock_s),
+        "times": _times(moment.timings),
+        "totals": _totals(add_values(moment.earlier, totals)),
     }
 
 

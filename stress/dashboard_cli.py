@@ -54,6 +54,17 @@ def dashboard(
         return 0
 
 
+def start_dashboard(url: str, port: str) -> subprocess.Popen[bytes]:
+    """The dashboard of a campaign that runs here, in a process of its own, quiet."""
+    number = _port(port, flag="--dashboard")
+    command, environment = dashboard_command((url,), None, str(number), None)
+    started = subprocess.Popen(  # noqa: S603 - ours
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    click.echo(f"dashboard at http://{ADDRESS}:{number}", err=True)
+    return started
+
+
 def dashboard_command(
     sources: tuple[str, ...], folder: str | None, port: str | None, address: str | None
 ) -> tuple[list[str], dict[str, str]]:
@@ -100,9 +111,9 @@ def dashboard_command(
     return command, dict(os.environ) | settings.to_environment()
 
 
-def _port(text: str) -> int:
+def _port(text: str, *, flag: str = "--port") -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) <= PORT_MAX:
-        raise UsageError("--port", text, f"give a whole number from 1 to {PORT_MAX}")
+        raise UsageError(flag, text, f"give a whole number from 1 to {PORT_MAX}")
     return int(text)
 
 

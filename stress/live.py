@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import subprocess
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
@@ -32,6 +33,7 @@ from onearena.stress.real_forwards import BYTES_ORACLE, ORDER_ORACLE
 from onearena.stress.report import failure_text
 
 if TYPE_CHECKING:
+    from onearena.stress.campaign_record import CampaignRecord
     from onearena.stress.run import RunResult
     from onearena.stress.summary import Summary
     from onearena.stress.world import World
@@ -54,9 +56,12 @@ def reporters() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Where a campaign is watched. `port` 0 takes a free one."""
+    """Where a campaign is watched. `port` 0 takes a free one, None serves nothing; `record` names
+    the file that what is seen goes to.
+    """
 
-    port: int
+    port: int | None
+    record: str | None = None
     address: str = ADDRESS
     security: Security = field(default_factory=Security)
 
@@ -69,9 +74,12 @@ class ArenaProbe:
         source: SnapshotSource,
         *,
         send: Callable[[Published], None] | None = None,
+        record: CampaignRecord | None = None,
     ) -> None:
         self.source = source
         self._send = send
+        self._record = record
+        self._world: World | None = None
         self._sent = 0
         self._sut: object = None
 
@@ -79,6 +87,7 @@ class ArenaProbe:
         """A schedule starts."""
         sut = world.sut.inner
         self._sut = sut
+        self._world = world
         recorder = self.source.recorder
         if recorder is not None:
             recorder.begin([band.name for band in world.bands])
@@ -90,6 +99,8 @@ class ArenaProbe:
         """A quiet point: between two steps of the world."""
         assert self._sut is not None, "a probe ticks between begin and end"
         self.source.tick(self._sut)  # type: ignore[arg-type]
+        if self._record is not None and self._world is not None:
+            self._record.tick(self.source, self._world)
         if self._send is not None:
             latest = self.source.latest
             if latest is not None and latest.serial != self._sent:
@@ -101,6 +112,7 @@ class ArenaProbe:
         if self._sut is not None:
             self.source.finish(self._sut)  # type: ignore[arg-type]
             self._sut = None
+            self._world = None
 
 
 def worker_probe(name: str, send: Callable[[Published], None]) -> ArenaProbe:
@@ -112,7 +124,7 @@ def worker_probe(name: str, send: Callable[[Published], None]) -> ArenaProbe:
 
 
 class Live:
-    """The exporter of a campaign, and what it shows. `close` ends it."""
+    """What a campaign shows: the exporter, the record, or both. `close` ends them."""
 
     def __init__(self, watch: Watch) -> None:
         self.registry = CollectorRegistry()
@@ -127,20 +139,24 @@ class Live:
         self._progress = Progress()
         self._due = 0.0
         self._stale = True
-        self.exporter: Exporter = start_exporter(
-            watch.port,
-            address=watch.address,
-            registry=self.registry,
-            security=watch.security,
-            harness=self._harness,
-            apart=True,  # the campaign computes without a pause; its lock is not to be had
-        )
+        self.record = None if watch.record is None else _campaign_record(watch.record)
+        self.exporter: Exporter | None = None
+        self.screen: subprocess.Popen[bytes] | None = None
+        if watch.port is not None:
+            self.exporter = start_exporter(
+                watch.port,
+                address=watch.address,
+                registry=self.registry,
+                security=watch.security,
+                harness=self._harness,
+                apart=True,  # the campaign computes without a pause; its lock is not to be had
+            )
 
     def probe_here(self) -> ArenaProbe:
         """The probe for schedules that run in this process."""
         source = SnapshotSource("0", device=DEVICE, period_s=PERIOD_S, recorder=Recorder())
         self._collector.add(source)
-        return ArenaProbe(source)
+        return ArenaProbe(source, record=self.record)
 
     def receive(self, name: str, published: Published) -> None:
         """A worker's arena; those beyond the bound of the catalogue are not shown."""
@@ -151,6 +167,8 @@ class Live:
             source = self._sources[name] = SnapshotSource(name, device=DEVICE)
             self._collector.add(source)
         source.receive(published)
+        if self.record is not None:
+            self.record.receive(source, published)
 
     def note(self, result: RunResult) -> None:
         """A schedule's result, first runs only."""
@@ -170,9 +188,13 @@ class Live:
         self._stale = True
         if failed:
             self._due = 0.0
+            if self.record is not None:
+                self.record.failed(result)
 
     def publish(self, summary: Summary, *, now: bool = False) -> None:
         """Show the progress, at most twice a second unless `now`."""
+        if self.record is not None:
+            self.record.publish(summary, now=now)
         clock = time.monotonic()
         if clock < self._due and not now:
             return
@@ -206,9 +228,32 @@ class Live:
         )
         self._harness.publish(self._progress)
 
+    def note_small(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Failures were made small; those that have a file go to the record, explained."""
+        if self.record is None:
+            return
+        from onearena.stress.recordings import load_recording
+
+        for document in documents:
+            if document.get("file"):
+                spec, _ = load_recording(document["file"])
+                self.record.minimal(spec, file=document["file"])
+
     def close(self) -> None:
-        """End the exporter."""
-        self.exporter.close()
+        """End the exporter, the record, and the dashboard that was started with them."""
+        if self.screen is not None:
+            self.screen.terminate()
+            self.screen.wait()
+        if self.exporter is not None:
+            self.exporter.close()
+        if self.record is not None:
+            self.record.close()
+
+
+def _campaign_record(path: str) -> CampaignRecord:
+    from onearena.stress.campaign_record import CampaignRecord
+
+    return CampaignRecord(path)
 
 
 def _failure(result: RunResult) -> dict[str, object]:

@@ -97,6 +97,21 @@ def stress(
     check_names(system, model)
     check_device(device, system)
     check_strategy(strategy)
+    if strategy == "exhaustive":
+        from onearena.stress.exhaustive_cli import run_exhaustive
+
+        return run_exhaustive(
+            system,
+            calls=None if calls is None else parse_integer("--calls", calls, SEED_MAX),
+            parts=(first, last),
+            jobs=count,
+            budget_s=budget_s,
+            keep_going=keep_going,
+            as_json=as_json,
+            unused={"--out": out, "--junit": junit, "--seed": seed, "--arrivals": arrivals},
+        )
+    if calls is not None:
+        raise UsageError("--calls", calls, "give it with --strategy exhaustive")
     from onearena.stress import stress_run
     from onearena.stress.arrivals import read_arrivals
     from onearena.stress.auto_shrink import check_file
@@ -123,6 +138,8 @@ def stress(
     try:
         if resume is not None:
             store, plan = stress_run.resume(resume, plan, extends=seeds is not None)
+        if live is not None and live.record is not None:
+            live.record.follow(plan.spec)
         session = stress_run.Session(
             folder=folder,
             store=store,

@@ -194,6 +194,8 @@ def _end(
     session: Session,
     small: list[dict[str, Any]],
 ) -> int:
+    if session.live is not None:
+        session.live.note_small(small)
     run = {} if folder is None or session.alone else {"run": str(folder)}
     document = json.dumps({**summary.to_json(), **run, "shrunk": small}, indent=1)
     if session.junit is not None:

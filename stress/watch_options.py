@@ -1,4 +1,4 @@
-"""The `--metrics-…` options of commands that can be watched while they run."""
+"""The options of commands that can be watched while they run: served, recorded, on a screen."""
 
 from __future__ import annotations
 
@@ -31,19 +31,32 @@ def watch_options(command: Command) -> Command:
     """Add the options; the command gets them as keywords that begin with `metrics_`."""
     for name, metavar, text in reversed(_OPTIONS):
         command = click.option(f"--metrics-{name}", metavar=metavar, help=text)(command)
-    return command
+    command = click.option(
+        "--dashboard",
+        metavar="PORT",
+        is_flag=False,
+        flag_value="8501",
+        help="Show it in a browser while it runs, at 127.0.0.1:PORT; default: 8501.",
+    )(command)
+    return click.option(
+        "--record",
+        metavar="FILE",
+        help="Record the arena, every failure and the summary; the dashboard opens it.",
+    )(command)
 
 
 def start_live(options: dict[str, str | None]) -> Live | None:
-    """The exporter that the options ask for, serving already; None without a port."""
+    """What the options ask for, serving already; None if nobody watches."""
     given = {name.removeprefix("metrics_"): value for name, value in options.items()}
-    port = given.pop("port")
+    port, record, screen = given.pop("port"), given.pop("record"), given.pop("dashboard")
+    if port is None and screen is not None:
+        port = "0"
     if port is None:
         for name, value in given.items():
             if value is not None:
                 flag = f"--metrics-{name.replace('_', '-')}"
                 raise UsageError(flag, value, "give --metrics-port with it")
-        return None
+        return None if record is None else _recording(record)
     if not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise UsageError("--metrics-port", port, f"give a whole number from 0 to {PORT_MAX}")
     from onearena.metrics.exporter import ADDRESS
@@ -59,12 +72,33 @@ def start_live(options: dict[str, str | None]) -> Live | None:
     )
     address = given["address"] or ADDRESS
     try:
-        live = Live(Watch(port=int(port), address=address, security=security))
+        live = Live(Watch(port=int(port), address=address, security=security, record=record))
     except UsageError as error:
+        if error.field == "record":
+            raise UsageError("--record", error.value, error.fix) from None
         flag = _FLAGS.get(error.field, error.field)
         raise UsageError(f"--metrics-{flag}", error.value, error.fix) from None
+    assert live.exporter is not None, "a port was given"
     click.echo(f"metrics at {live.exporter.url}/metrics", err=True)
+    if screen is not None:
+        from onearena.stress.dashboard_cli import start_dashboard
+
+        try:
+            live.screen = start_dashboard(live.exporter.url, screen)
+        except BaseException:
+            live.close()
+            raise
     return live
+
+
+def _recording(record: str) -> Live:
+    """Nothing served, all recorded."""
+    from onearena.stress.live import Live, Watch
+
+    try:
+        return Live(Watch(port=None, record=record))
+    except UsageError as error:
+        raise UsageError("--record", error.value, error.fix) from None
 
 
 _FILES: Final = ("cert", "key", "client_ca", "passwords")
