@@ -154,13 +154,10 @@ class Campaign:
         summary.add(result)
         if self.live is not None:
             self.live.note(result)
-        if self._is_sample(result):
+        if self.plan.recheck and is_sample(result):
             self._digests[result.seed] = result.digest
             self._tasks.append(Task(result.seed, result.seed + 1, second=True))
         return result
-
-    def _is_sample(self, result: RunResult) -> bool:
-        return self.plan.recheck and result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
 
     def _requeue(self, task: Task) -> None:
         """Seeds of a lost task that have no result go first, in runs."""
@@ -204,27 +201,45 @@ class Campaign:
     def _restore(self, store: RunStore) -> None:
         """Count what the store holds, and queue the seeds between that it lacks."""
         summary = self.summary
-        expected = self.plan.first
-        checked = store.rechecks()
-        for result, strategy in store.results():
-            summary.add(result, strategy=strategy)
-            if expected < result.seed:
-                self._tasks.append(Task(expected, result.seed))
-            expected = result.seed + 1
-            if not self._is_sample(result):
-                continue
-            if result.seed not in checked:
-                self._digests[result.seed] = result.digest
-                continue
-            summary.rechecked += 1
-            if checked[result.seed] != result.digest:
-                summary.note_difference(result.seed)
-        summary.next_seed = expected
-        self._seconds_before = summary.seconds = store.seconds()
+        gaps, self._digests = restore(store, summary, recheck=self.plan.recheck)
+        self._tasks.extend(gaps)
+        self._seconds_before = summary.seconds
 
     def _recheck_due(self) -> list[Task]:
         """Second runs that a stopped campaign still owed."""
         return [Task(seed, seed + 1, second=True) for seed in sorted(self._digests)]
+
+
+def is_sample(result: RunResult) -> bool:
+    """Whether a schedule is one of those that run a second time."""
+    return result.seed % RECHECK_EVERY == 0 and result.verdict == "pass"
+
+
+def restore(
+    store: RunStore, summary: Summary, *, recheck: bool
+) -> tuple[list[Task], dict[int, str]]:
+    """Add up what a store holds. `summary.next_seed` is the plan's first seed before, and the one
+    after the last stored result afterwards. Returns the runs of seeds between that have no result,
+    and the digests of schedules whose second run is due. Cost: one pass over the store.
+    """
+    gaps: list[Task] = []
+    due: dict[int, str] = {}
+    checked = store.rechecks()
+    for result, strategy in store.results():
+        summary.add(result, strategy=strategy)
+        if summary.next_seed < result.seed:
+            gaps.append(Task(summary.next_seed, result.seed))
+        summary.next_seed = result.seed + 1
+        if not recheck or not is_sample(result):
+            continue
+        if result.seed not in checked:
+            due[result.seed] = result.digest
+            continue
+        summary.rechecked += 1
+        if checked[result.seed] != result.digest:
+            summary.note_difference(result.seed)
+    summary.seconds = store.seconds()
+    return gaps, due
 
 
 def runs_of(seeds: list[int]) -> list[tuple[int, int]]:

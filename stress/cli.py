@@ -87,6 +87,11 @@ COMMANDS: dict[str, LazyCommand] = {
         "replay",
         "Replay a recorded schedule and print the same failure.",
     ),
+    "runs": LazyCommand(
+        "onearena.stress.runs_cli",
+        "runs",
+        "List, show, compare and prune the campaigns that were kept.",
+    ),
     "shrink": LazyCommand(
         "onearena.stress.shrink_cli",
         "shrink",

@@ -21,6 +21,7 @@ APPLICATION_ID: Final = 0x6F6E6172  # "onar"
 SCHEMA_VERSION: Final = 1
 STORE_BYTES_MAX: Final = 64 << 30
 BUSY_S: Final = 20.0
+REASON_MAX: Final = 200
 _MAGIC: Final = b"SQLite format 3\0"
 
 TABLES: Final = {
@@ -91,16 +92,23 @@ def is_locked(store: Path) -> bool:
     return False
 
 
+def _short(reason: object) -> str:
+    """On one line, whatever the file made SQLite say."""
+    return " ".join(str(reason).split())[:REASON_MAX]
+
+
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
     """Whatever a damaged or foreign file makes of reading it becomes one clear line."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise UsageError("run", str(path), f"give a store that can be used ({error})") from None
+        raise UsageError(
+            "run", str(path), f"give a store that can be used ({_short(error)})"
+        ) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
         raise UsageError(
-            "run", str(path), f"it is damaged ({error}); start another run with --out"
+            "run", str(path), f"it is damaged ({_short(error)}); start another run with --out"
         ) from None
 
 
@@ -140,11 +148,14 @@ def connect(path: Path, *, writes: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA query_only = ON")
             return connection
         return _connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1")
-    connection = _connect(f"{path.absolute().as_uri()}?mode=rwc")
+    return _connect(f"{path.absolute().as_uri()}?mode=rwc")
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Before the first write, and not to a file that may be somebody else's: it changes it."""
     connection.execute("PRAGMA journal_mode = WAL")
     # Committed batches survive the process; only a power cut may take the last ones, whole.
     connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
 
 
 def _connect(address: str) -> sqlite3.Connection:

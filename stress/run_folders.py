@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from onearena.core.errors import UsageError
-from onearena.stress.run_file import STORE_NAME
+from onearena.stress.run_file import BESIDE, STORE_NAME, StoreLock
 
 ROOT_VARIABLE: Final = "ONEARENA_RUNS"
 ROOT_DEFAULT: Final = "runs"
 NUMBER_DIGITS: Final = 4
 RUNS_MAX: Final = 1_000_000
+WRITTEN: Final = ("summary.json", "seed-*.choices.json", "seed-*.choices.json.min")
+"""What a campaign writes beside its store."""
 FOLDERS_LOOKED_AT_MAX: Final = 100_000
 
 
@@ -89,6 +91,29 @@ def all_runs(root: Path) -> list[Path]:
     except (OSError, ValueError) as error:
         raise UsageError("--root", str(root), f"give a folder that can be read ({error})") from None
     return sorted(path for path in found if (path / STORE_NAME).is_file())
+
+
+def drop_run(folder: Path) -> int:
+    """Delete what a campaign wrote, under the store's lock; and the folder, if nothing else is in
+    it. Returns how many other files are. `UsageError` while a process writes the run.
+    """
+    store = folder / STORE_NAME
+    lock = StoreLock(store)
+    try:
+        for pattern in WRITTEN:
+            for path in folder.glob(pattern):
+                path.unlink()
+        # The store last: what is cut short here is still a run, and can be dropped again.
+        for suffix in reversed(BESIDE):
+            store.with_name(store.name + suffix).unlink(missing_ok=True)
+        others = sum(1 for _ in folder.iterdir())
+        if not others:
+            folder.rmdir()
+    except OSError as error:
+        raise UsageError("run", str(folder), f"it cannot be deleted ({error.strerror})") from None
+    finally:
+        lock.release()
+    return others
 
 
 def sources_hash() -> str:

@@ -34,6 +34,7 @@ from onearena.stress.run_file import (
     holds_run,
     make_tables,
     reported,
+    write_ahead,
 )
 from onearena.stress.run_rows import (
     failure_document,
@@ -103,6 +104,7 @@ class RunStore:
             _make_room(path)
             with reported(path):
                 store = cls(path, connect(path, writes=True), lock)
+                write_ahead(store._connection)
         except BaseException:
             lock.release()
             raise
@@ -127,6 +129,7 @@ class RunStore:
                 check_schema(path, connection)
                 if writes:
                     check_pages(path, connection)
+                    write_ahead(connection)
         except BaseException:
             if connection is not None:
                 connection.close()

@@ -4,7 +4,6 @@ never stopped.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
