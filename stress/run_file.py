@@ -199,7 +199,7 @@ def check_pages(path: Path, connection: sqlite3.Connection) -> None:
     answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if answer != "ok":
         raise UsageError(
-            "run", str(path), f"it is damaged ({answer}); start another run with --out"
+            "run", str(path), f"it is damaged ({_short(answer)}); start another run with --out"
         )
 
 
