@@ -105,6 +105,10 @@ evidence-metrics: $(INSTALLED) $(COMPILED) ## Evidence: what being watched costs
 evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minutes).
 	@ci/evidence $(BIN) price $(ARGS)
 
+.PHONY: evidence-mutation
+evidence-mutation: $(INSTALLED) $(COMPILED) ## Evidence: a sample of small edits and who noticed (an hour; resumable).
+	@ci/evidence $(BIN) mutation $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv and everything that tools left behind.
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
