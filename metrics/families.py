@@ -1,8 +1,8 @@
 """Metric families whose samples are made only for those who ask for them one by one.
 
 The client library's registries hand out families of sample objects with a dictionary of labels
-each. Our own exporter needs the text only; it is put together from rows, with the part of each line
-that never changes kept from scrape to scrape.
+each. Our own exporter needs the text only; it is put together from rows. The part of each line that
+never changes is kept from scrape to scrape, and a row whose value is the last one's is kept whole.
 """
 
 from __future__ import annotations
@@ -18,9 +18,20 @@ from onearena.metrics.metric import Metric
 Histogram = tuple[tuple[int, ...], float]
 Value = float | Histogram
 
-HEADS_KEPT_MAX: Final = 1 << 14
+ROWS_KEPT_MAX: Final = 1 << 14
 
-_HEADS: dict[tuple[str, tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
+
+class _Kept:
+    """What the last scrape wrote for a row: heads of its lines; its value and their text."""
+
+    __slots__ = ("heads", "last")
+
+    def __init__(self, heads: tuple[str, ...]) -> None:
+        self.heads = heads
+        self.last: tuple[object, str] = (self, "")  # one reference: any thread may render
+
+
+_KEPT: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Kept] = {}
 
 
 class RowsFamily(Family):
@@ -49,13 +60,19 @@ class RowsFamily(Family):
 
     def lines(self, out: list[str]) -> None:
         """Append the text of all samples; the same as of `samples`."""
+        name, label_names = self.name, self.label_names
         for labels, value in self.rows:
-            heads = _HEADS.get((self.name, self.label_names, labels)) or self._heads(labels)
-            if isinstance(value, tuple):
-                for head, part in zip(heads, _values(value), strict=True):
-                    out.append(f"{head}{number(part)}\n")
-            else:
-                out.append(f"{heads[0]}{number(value)}\n")
+            kept = _KEPT.get((name, label_names, labels)) or self._keep(labels)
+            before, text = kept.last
+            # Equal zeros may differ in sign, and so in text; the same object does not.
+            if value is not before and not (value and value == before):
+                if isinstance(value, tuple):
+                    parts = zip(kept.heads, _values(value), strict=True)
+                    text = "".join([f"{head}{number(part)}\n" for head, part in parts])
+                else:
+                    text = f"{kept.heads[0]}{number(value)}\n"
+                kept.last = (value, text)
+            out.append(text)
 
     def _parts(self) -> list[tuple[str, str]]:
         """(suffix, upper bound) of each sample of a row."""
@@ -64,7 +81,7 @@ class RowsFamily(Family):
         bounds = [*map(number, self.metric.buckets), "+Inf"]
         return [*(("_bucket", bound) for bound in bounds), ("_count", ""), ("_sum", "")]
 
-    def _heads(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def _keep(self, labels: tuple[str, ...]) -> _Kept:
         """Name and labels of each sample of a row, up to its value."""
         named = dict(zip(self.label_names, labels, strict=True))
         heads = []
@@ -72,10 +89,10 @@ class RowsFamily(Family):
             pairs = sorted({**named, "le": bound}.items() if bound else named.items())
             text = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs)
             heads.append(f"{self.name}{suffix}{f'{{{text}}}' if text else ''} ")
-        if len(_HEADS) >= HEADS_KEPT_MAX:
-            _HEADS.clear()
-        _HEADS[self.name, self.label_names, labels] = tuple(heads)
-        return tuple(heads)
+        if len(_KEPT) >= ROWS_KEPT_MAX:
+            _KEPT.clear()
+        kept = _KEPT[self.name, self.label_names, labels] = _Kept(tuple(heads))
+        return kept
 
 
 def _values(value: Value) -> list[float]:

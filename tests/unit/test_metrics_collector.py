@@ -15,10 +15,12 @@ from prometheus_client.utils import floatToGoString
 
 from onearena.core.errors import UsageError
 from onearena.core.snapshot import GapSnapshot
+from onearena.metrics.catalogue import BY_NAME
 from onearena.metrics.collector import broken_sums, collector_of
 from onearena.metrics.exposition import render
-from onearena.metrics.families import number
+from onearena.metrics.families import RowsFamily, number
 from onearena.metrics.harness import HarnessSource, Progress
+from onearena.metrics.metric import LONG_SECONDS
 from onearena.metrics.source import SnapshotSource
 
 
@@ -232,6 +234,33 @@ def test_the_text_is_byte_for_byte_that_of_the_client_library(registry):
     Histogram("lag_seconds", "a histogram", registry=registry).observe(0.3)
     Info("thing", "an info", registry=registry).info({"version": "1"})
     assert render(registry) == generate_latest(registry)
+
+
+VALUES = st.sampled_from([0, 0.0, -0.0, 1, 1.0, 2.5, float("nan"), float("inf"), 1e6])
+
+
+@given(st.lists(VALUES, min_size=2, max_size=6))
+def test_rows_kept_from_the_last_scrape_are_the_ones_of_this(values):
+    registry = CollectorRegistry()
+
+    class Rows:
+        def collect(self):
+            for name, rows in self.rows.items():
+                family = RowsFamily(BY_NAME[name], BY_NAME[name].label_names)
+                family.rows = rows
+                yield family
+
+    collector = Rows()
+    collector.rows = {}
+    registry.register(collector)
+    for drawn in values:
+        counts = (int(drawn == 1), *(0,) * len(LONG_SECONDS))
+        total = drawn + 0.0  # a sum starts at zero and is never the negative one
+        collector.rows = {
+            "onearena_slack_bytes": [(("0",), drawn)],
+            "onearena_harness_schedule_seconds": [(("pct",), (counts, total))],
+        }
+        assert render(registry) == generate_latest(registry)
 
 
 @given(st.floats() | st.integers(-(10**18), 10**18))
