@@ -38,6 +38,7 @@ LANES_MAX: Final = 8
 
 STREAMS_MAX: Final = 20
 FAILURES_KEPT_MAX: Final = 64
+POLLS_MAX: Final = 64
 NAP_S: Final = 0.0002
 
 
@@ -212,6 +213,7 @@ class CudaDevice:
         """The peer stops before its next access, and leaves what it was to write undefined."""
         launched = self._open.get(number)
         if launched is not None:
+            launched.stopped = True
             self._launcher.signal(self._control, launched.control, number + 1)
 
     def finish_event(self, event: EventId) -> None:
@@ -246,6 +248,10 @@ class CudaDevice:
                 ended.append(lane.programs.popleft())
         ended.sort(key=lambda launched: launched.program.number)
         for launched in ended:
+            missing = launched.without_verdict()
+            if missing:
+                name = launched.program.work.label or launched.program.number
+                raise self._checked.fail(f"{missing} rows of {name} came back without a verdict")
             self.log.add(launched.program)
             for failure in launched.program.failures():
                 self.failure_count += 1
@@ -311,13 +317,13 @@ class CudaDevice:
 
     def _host_wait(self, event: Any, what: str) -> None:
         complete = self._launcher.events.complete
-        if complete(event):
-            return
         ends = time.monotonic() + self.timeout_s
+        polls = 0
         while not complete(event):
             if time.monotonic() > ends:
                 raise DeviceError(f"{what} is stuck: the host has waited {self.timeout_s} s for it")
-            time.sleep(NAP_S)
+            polls += 1
+            time.sleep(0 if polls < POLLS_MAX else NAP_S)
 
     def _stream(self, stream: StreamId) -> Lane:
         self._check()

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from onearena.core import kernels
 from onearena.core.device.cuda_api import Checked, CudaApi
 from onearena.core.device.cuda_memory import CudaMemory, RowsBlock
-from onearena.core.device.cuda_programs import HOST_COPY, Group
+from onearena.core.device.cuda_programs import H_CONTROL, HOST_COPY, Group
 from onearena.core.device.threads_programs import Program
 
 THREADS: Final = 256
@@ -79,15 +80,37 @@ class Lane:
 
 
 class Launched:
-    """A program on its stream: `ended` completes when its rows are back in `block`."""
+    """A program on its stream: `ended` completes when its rows are back in `block`. `stopped`: the
+    host has asked for its end.
+    """
 
-    __slots__ = ("block", "control", "ended", "program")
+    __slots__ = ("block", "control", "ended", "groups", "program", "stopped")
 
-    def __init__(self, program: Program, block: RowsBlock, ended: Any, control: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        groups: tuple[Group, ...],
+        block: RowsBlock,
+        ended: Any,
+        control: int,
+    ) -> None:
         self.program = program
+        self.groups = groups
         self.block = block
         self.ended = ended
         self.control = control
+        self.stopped = False
+
+    def without_verdict(self) -> int:
+        """Rows that should have run and say nothing: a launch was lost, or its verdict."""
+        if self.stopped:
+            return 0
+        results = self.program.rows[:, kernels.C_RESULT]
+        return sum(
+            int((results[group.first : group.first + group.rows] == 0).sum())
+            for group in self.groups
+            if group.when == 0
+        )
 
 
 class Graph:
@@ -122,7 +145,7 @@ class Launcher:
         """
         block = self._memory.take_rows(1)
         block.host[:] = 0
-        block.host[10] = -1
+        block.host[H_CONTROL] = -1
         self._upload(lane, block, block.words)
         for name in self._api.kernels:
             if name != "signal":
@@ -157,7 +180,7 @@ class Launcher:
                 self.events.give(graph.last)
             graph.last = self.events.record(lane.stream)
             graph.last_lane = lane.number
-        launched = Launched(program, block, ended, control)
+        launched = Launched(program, groups, block, ended, control)
         lane.programs.append(launched)
         return launched
 

@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import fake_kernels
 import numpy as np
@@ -33,6 +33,9 @@ from onearena.core.device.trace import Effect, End, Enqueue, Observe, Record, Tr
 
 ALLOCATION_SHIFT = 40
 STREAMS_OF_TORCH = 32
+INSISTS = 30
+"""Queries of one event in a row after which it completes: the host does nothing else but wait."""
+
 JUNK_BYTES = 1 << 16
 """Fresh memory holds anything; so much of it at least holds something odd."""
 
@@ -40,7 +43,15 @@ OP_KERNEL, OP_COPY, OP_FILL, OP_REPLAY = 100, 101, 102, 103
 
 
 class Misuse(AssertionError):  # noqa: N818 - not an error of the device: a wrong use of it
-    """A call that a documented rule forbids, or that means something else than it seems to."""
+    """A call that a documented rule forbids, or that means something else than it seems to. `seen`
+    has all since the latest GPU was made: an end that comes after the first may raise another.
+    """
+
+    seen: ClassVar[list[str]] = []
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.seen.append(rule)
 
 
 class FakeCudaError(RuntimeError):
@@ -184,7 +195,6 @@ class FakeEvent:
     def __init__(self, gpu: FakeGpu) -> None:
         self._gpu = gpu
         self.mark: Mark | None = None
-        self.asked = 0
 
     def record(self, stream: FakeStream) -> None:
         """torch.cuda.Event.record, cudaEventRecord."""
@@ -200,7 +210,6 @@ class FakeEvent:
                 "outside it"
             )
         self.mark = self._gpu.mark(stream)
-        self.asked = 0
 
     def query(self) -> bool:
         """torch.cuda.Event.query, cudaEventQuery."""
@@ -208,8 +217,7 @@ class FakeEvent:
         self._gpu.refuse_in_capture("cudaEventQuery")
         if self.mark is None:
             raise Misuse("cudaEventQuery: an event that was never recorded answers success")
-        self.asked += 1
-        if self.asked > 1:
+        if self._gpu.insists(self):
             self._gpu.run_until(self.mark)
         if self.mark.complete:
             self._gpu.observe(self.mark)
@@ -296,6 +304,7 @@ class FakeGpu:
     """
 
     def __init__(self, *, seed: int = 0, lazy: int = 3) -> None:
+        Misuse.seen.clear()
         self.log = Trace(keep=True)
         self._random = random.Random(seed)
         self._lazy = lazy
@@ -310,6 +319,7 @@ class FakeGpu:
         self.calls: dict[str, int] = {}
         self.found: list[str] = []
         self.host_waits = 0
+        self._asked: tuple[FakeEvent | None, int] = (None, 0)
         self._kernels = {name: FakeKernel(self, name) for name in SIGNATURES}
 
     def api(self) -> CudaApi:
@@ -338,6 +348,8 @@ class FakeGpu:
     def enter(self, call: str) -> None:
         """Every call begins here: errors come up, and some queued work may run."""
         self.calls[call] = self.calls.get(call, 0) + 1
+        if call != "Event.query":
+            self._asked = (None, 0)
         if self.found:
             raise Misuse("; ".join(self.found))
         if self._fail_at is not None and self._fail_at[0] == call:
@@ -531,6 +543,12 @@ class FakeGpu:
         stream.queue.append(("record", made))
         return made
 
+    def insists(self, event: FakeEvent) -> bool:
+        """Whether the host asks for this event and nothing else: then time may pass."""
+        last, count = self._asked
+        self._asked = (event, count + 1 if last is event else 1)
+        return self._asked[1] > INSISTS
+
     def observe(self, mark: Mark) -> None:
         """The host has seen it."""
         if not mark.observed:
@@ -585,7 +603,10 @@ class FakeGpu:
         what, item = stream.queue.popleft()
         if what == "op":
             number, run, used = item
-            touched = run()
+            try:
+                touched = run()
+            except fake_kernels.IllegalAddressError as error:
+                self._broken, touched = f"CUDA error: {error}", error.touched
             for allocation in used:
                 allocation.pending -= 1
             self.log.emit(Effect(number, 0, tuple(_access(each) for each in touched)))

@@ -45,11 +45,54 @@ def compiled(name: str) -> Callable[..., None]:
     return work  # type: ignore[no-any-return]
 
 
+class IllegalAddressError(Exception):
+    """A kernel got rows that are none: on a GPU it would have touched memory anywhere."""
+
+    def __init__(self, touched: list[Touched]) -> None:
+        super().__init__("an illegal memory access was encountered")
+        self.touched = touched
+
+
 def run(name: str, arguments: tuple[Any, ...]) -> list[Touched]:
     """One launch, start to end; answers what it touched."""
+    if name != "signal" and not _are_rows(name, arguments):
+        rows = arguments[0]
+        raise IllegalAddressError([_range(rows, 0, rows.words.size, False)])
     plain = tuple(a.words if isinstance(a, Words) else a for a in arguments)
     compiled(name)(*_PLACES.get(name, _ALL), *plain)
     return list(_touched(name, arguments))
+
+
+def _are_rows(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether the first argument holds a program, all of whose indices lie in its arrays."""
+    block, group, size = arguments[0].words, arguments[1], kernels.THREAD_WORDS
+    table = int(block[cuda_kernels.H_GROUPS]) + 2 * group
+    if not 0 <= table <= block.size - 2:
+        return False
+    first, count = int(block[table]), int(block[table + 1])
+    if not 0 <= first <= first + count <= block.size // size:
+        return False
+    rows = block[first * size : (first + count) * size].reshape(-1, size)
+    if name == "table_update":
+        return _inside(rows[:, kernels.C_START], arguments[2].words.size)
+    if name == "resolve":
+        ends = rows[:, kernels.C_END]
+        if not _inside(ends, block.size // size) or not _inside(
+            rows[:, kernels.C_START], arguments[3].words.size
+        ):
+            return False
+        return _inside(block[ends * size + kernels.C_START], arguments[2].words.size)
+    if name in ("stamp_write", "stamp_check"):
+        slots = int(block[cuda_kernels.H_SLOT]) + rows[:, kernels.C_ENTRY]
+        fits = _inside(slots[rows[:, kernels.C_ENTRY] >= 0], arguments[3].words.size)
+        return fits and -1 <= block[cuda_kernels.H_CONTROL] < arguments[4].words.size
+    if name == "zero":
+        return bool(-1 <= block[cuda_kernels.H_CONTROL] < arguments[3].words.size)
+    return True
+
+
+def _inside(values: NDArray[np.int64], size: int) -> bool:
+    return bool(((values >= 0) & (values < size)).all())
 
 
 def _range(words: Words, low: int, high: int, writes: bool) -> Touched:

@@ -1,0 +1,67 @@
+"""One choices file, the cuda device over the strict fake: the decisions and states of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_runs import order_of, run_on_fake
+
+from onearena.core.device.trace import Effect
+from onearena.stress.cli import run
+from onearena.stress.recordings import dump_recording, parse_recording
+from onearena.stress.run import RunSpec, run_schedule
+
+SEEDS = range(40)
+"""Of the 200 that `make evidence-cuda` replays."""
+
+
+@pytest.mark.parametrize("first", SEEDS[::4])
+def test_recordings_of_the_model_replay_on_cuda_over_the_fake(first: int) -> None:
+    for seed in range(first, first + 4):
+        modeled = run_schedule(RunSpec(seed, state_digests=True))
+        assert modeled.verdict == "pass", modeled.crash
+        spec, _ = parse_recording(dump_recording(RunSpec(seed), modeled))
+        spec = replace(spec, device="cuda", state_digests=True)
+        result, gpu = run_on_fake(spec, seed=seed, lazy=seed % 5)
+        assert (result.verdict, result.divergence, result.violations) == ("pass", None, ()), (
+            result.crash
+        )
+        assert result.state_digests == modeled.state_digests
+        assert result.digest == modeled.digest
+        assert result.real_accesses > 0
+        assert order_of(gpu) is None
+        assert any(type(record) is Effect for record in gpu.log.records)
+
+
+def test_forwards_run_as_graph_replays_too() -> None:
+    result, gpu = run_on_fake(RunSpec(0, device="cuda"))
+    assert result.verdict == "pass"
+    assert gpu.calls["replay"] > 5
+    assert gpu.calls["launch"] > 20
+    assert gpu.calls["capture_begin"] < gpu.calls["replay"], "captured once, replayed"
+
+
+def test_nothing_on_the_path_waits_for_the_device() -> None:
+    """The constructor waits; after it only the judge at the end, when all streams are empty."""
+    few, small = run_on_fake(RunSpec(1, device="cuda"))
+    many, large = run_on_fake(RunSpec(0, device="cuda"))
+    assert (few.verdict, many.verdict) == ("pass", "pass")
+    assert many.steps > few.steps or large.calls["launch"] > 2 * small.calls["launch"]
+    assert large.calls["synchronize"] == small.calls["synchronize"] == 2
+    # What else waits is copies of guards from and to pageable memory: a number of the plan.
+    assert large.calls["cpu"] < 12
+    assert small.calls["cpu"] < 12
+
+
+def test_without_a_gpu_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    from onearena.core.device.cuda_api import cuda_available
+
+    if cuda_available():
+        pytest.skip("there is a GPU")
+    for command in (["stress", "--seed", "1"], ["replay", "no-such-file"]):
+        code = run([*command, "--device", "cuda"])
+        captured = capsys.readouterr()
+        assert code == 2
+        assert len(captured.err.strip().splitlines()) == 1
+        assert captured.out == ""
