@@ -90,8 +90,16 @@ def largest_request(plan: StoragePlan) -> int | None:
     return _largest(lambda tokens: plan.fits(plan.peak_demand(tokens)), most)
 
 
-def fit_mix(plan: StoragePlan, mix: Sequence[RequestClass]) -> MixFit:
+def fit_mix(
+    plan: StoragePlan,
+    mix: Sequence[RequestClass],
+    *,
+    fits: Callable[[Sequence[int]], bool] | None = None,
+) -> MixFit:
     """How many requests fit at once when they arrive in rounds of the mix's weights.
+
+    `fits` says whether units per band can be held, the plan's own arena by default; it must hold
+    for nothing and for less than what it holds for. Another rule compares the arena with a split.
 
     Requests are taken in a fixed order (each round: all of the first class, then the second,
     ...), so more requests never need fewer units and a binary search is exact.
@@ -109,7 +117,8 @@ def fit_mix(plan: StoragePlan, mix: Sequence[RequestClass]) -> MixFit:
     smallest = min(pool.unit_bytes for pool in plan.sub_pools)
     # Every request holds at least one unit of some band.
     most = plan.arena_bytes // smallest + 1
-    requests = _largest(lambda number: plan.fits(counts_of(number)), most)
+    holds = plan.fits if fits is None else fits
+    requests = _largest(lambda number: holds(counts_of(number)), most)
     return MixFit(
         requests=requests, per_class=_per_class(mix, requests), counts=counts_of(requests)
     )

@@ -7,17 +7,21 @@ once, when a session starts, and written in every run.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import streamlit as st
 
 from onearena.dashboard.checked import SourceError
-from onearena.dashboard.feed import Feed
+from onearena.dashboard.components.arena_map import looked_at
+from onearena.dashboard.feed import Feed, Reading
 from onearena.dashboard.http_source import HttpSource
-from onearena.dashboard.settings import Settings, settings_of
-from onearena.dashboard.view_model import Status
+from onearena.dashboard.record_source import RecordSource, file_in, files_of
+from onearena.dashboard.settings import Settings, folder_of, settings_of
+from onearena.dashboard.view_model import Status, Table, status_of
 
 REFRESH_S: Final = 1.0
 MAP_KEY: Final = "arena-map"
@@ -34,11 +38,16 @@ STATUS_ICONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The source of a session: a running process or a file of the folder."""
+    """The source of a session: a running process (`url`) or a file of the folder (`file`)."""
 
     name: str
     url: str = ""
     file: str = ""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it is a file."""
+        return bool(self.file)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -47,22 +56,46 @@ def feed_of(url: str) -> Feed:
     return Feed(HttpSource(url))
 
 
+@st.cache_resource(max_entries=8, show_spinner="reading the record")
+def _record_of(path: str) -> RecordSource:
+    return RecordSource(Path(path))
+
+
+def record_of(chosen: Chosen) -> RecordSource:
+    """The record of a session's file, with what was added to it since. `SourceError` if none."""
+    record = _record_of(chosen.file)
+    record.refresh()
+    return record
+
+
 def choices(settings: Settings) -> list[Chosen]:
     """Sources to choose from: those of the command line, then the files of the folder."""
-    found = []
-    for url in settings.sources:
-        try:
-            found.append(Chosen(HttpSource(url).name, url=url))
-        except SourceError:
-            found.append(Chosen(url, url=url))
+    found = [Chosen(HttpSource(url).name, url=url) for url in settings.sources]
+    folder = folder_of(settings)
+    if folder is not None:
+        names = files_of(folder)
+        if settings.file in names:
+            names.remove(settings.file)
+            names.insert(0, settings.file)
+        found += [Chosen(name, file=str(folder / name)) for name in names]
     return found
 
 
-def chosen_by_link(name: str, known: list[Chosen]) -> Chosen:
-    """The source that a link or a person names: a known one, or an address of this machine."""
+def chosen_by_link(name: str, known: list[Chosen], settings: Settings) -> Chosen:
+    """The source that a link or a person names: a known one, a file of the folder, or an address
+    of this machine. `SourceError` for any other.
+    """
+    folder = folder_of(settings)
     for each in known:
         if each.name == name:
-            return each
+            return each if not each.file or folder is None else _file(folder, name)
+    if "://" not in name:
+        if folder is None:
+            raise SourceError(
+                f"source {name[:80]!r}: files are opened from a folder: start the dashboard with "
+                "--source FILE or --folder DIR"
+            )
+        return _file(folder, name)
     source = HttpSource(name)
     if not source.loopback:
         raise SourceError(
@@ -71,32 +104,16 @@ def chosen_by_link(name: str, known: list[Chosen]) -> Chosen:
     return Chosen(source.name, url=name)
 
 
+def _file(folder: Path, name: str) -> Chosen:
+    return Chosen(name, file=str(file_in(folder, name)))
+
+
 def start() -> Chosen | None:
     """Draw the side bar; the session's source, or None after one line that says what is wrong."""
     settings = settings_of()
     known = choices(settings)
     remember_link()
-    names = [each.name for each in known]
-    wanted = str(st.session_state.get("source", "")) or (names[0] if names else "")
-    with st.sidebar:
-        st.markdown("**Source**")
-        if names:
-            options = names if wanted in names or not wanted else [*names, wanted]
-            picked = st.selectbox(
-                "Choose a source",
-                options,
-                index=options.index(wanted) if wanted in options else 0,
-                label_visibility="collapsed",
-            )
-            wanted = picked or wanted
-        typed = st.text_input(
-            "Address of a running process on this machine",
-            placeholder="http://127.0.0.1:9464",
-            key="typed-source",
-        )
-        st.toggle("Pause", key="paused", help="Keep what is shown; the source runs on.")
-    if typed.strip():
-        wanted = typed.strip()
+    wanted = _wanted([each.name for each in known])
     if not wanted:
         st.info(
             "No source yet. Start a campaign with `onearena stress --jobs 1 --metrics-port 9464` "
@@ -104,16 +121,48 @@ def start() -> Chosen | None:
         )
         return None
     try:
-        chosen = chosen_by_link(wanted, known)
+        chosen = chosen_by_link(wanted, known, settings)
     except SourceError as error:
         st.error(error.message)
         return None
     if st.session_state.get("source") != chosen.name:
-        for name in ("kept", "step"):
+        if "source" in st.session_state:
+            write_link(step=None, view=None, pick=None)
+        for name in ("kept", "moment", MAP_KEY):
             st.session_state.pop(name, None)
     st.session_state["source"] = chosen.name
     write_link(source=chosen.name)
     return chosen
+
+
+def _wanted(names: list[str]) -> str:
+    """What the side bar says to show: an address typed wins over a choice."""
+    before = str(st.session_state.get("source", "")) or (names[0] if names else "")
+    options = names if before in names or not before else [before, *names]
+    with st.sidebar:
+        st.markdown("**Source**")
+        picked = before
+        if options:
+            picked = (
+                st.selectbox(
+                    "Choose a source",
+                    options,
+                    index=options.index(before),
+                    label_visibility="collapsed",
+                )
+                or before
+            )
+        typed = st.text_input(
+            "Address of a running process on this machine",
+            placeholder="http://127.0.0.1:9464",
+            key="typed-source",
+        ).strip()
+        st.toggle("Pause", key="paused", help="Keep what is shown; the source runs on.")
+    # What was typed last counts until something else is chosen.
+    if typed and typed != st.session_state.get("typed-before"):
+        st.session_state["typed-before"] = typed
+        return typed
+    return picked
 
 
 # -- links
@@ -166,15 +215,64 @@ def write_link(**values: Any) -> None:
 # -- parts of pages
 def status_line(status: Status, title: str = "") -> None:
     """The state of the source, in words, at the same place of every page."""
-    words = f"{STATUS_ICONS[status.state]} **{_safe(status.text)}**"
-    st.markdown(f"{words} &nbsp; {_safe(title)}" if title else words)
+    words = f"{STATUS_ICONS[status.state]} **{plain(status.text)}**"
+    st.markdown(f"{words} &nbsp; {plain(title)}" if title else words)
 
 
-def _safe(text: str) -> str:
+def now_s() -> float:
+    """Seconds since 1970."""
+    return time.time()
+
+
+def status_words(text: str) -> None:
+    """A line of words that a source may have written."""
+    st.markdown(plain(text))
+
+
+def is_dark() -> bool:
+    """Whether the page is dark, as far as the browser has said."""
+    return st.context.theme.type == "dark"
+
+
+def plain(text: str) -> str:
     """Words of a source as plain text: nothing in them is markup."""
     return re.sub(r"([\\`*_{}\[\]()#+!|<>~$:])", r"\\\1", text)
+
+
+def table(content: Table, *, rows: int) -> None:
+    """A table of fixed height: what comes and goes moves nothing below it."""
+    st.dataframe(content.as_columns(), hide_index=True, width="stretch", height=38 + 35 * rows)
+
+
+def facts(pairs: tuple[tuple[str, str], ...]) -> None:
+    """Numbers that are read at a glance."""
+    with st.container(horizontal=True):
+        for name, value in pairs:
+            st.metric(name, value, width="content")
+
+
+def status_of_reading(reading: Reading, *, recorded: bool = False) -> Status:
+    """The state of the source after a reading, now."""
+    return status_of(
+        taken_s=None if reading.frame is None else reading.frame.taken_s,
+        now_s=now_s(),
+        paused=bool(st.session_state.get("paused")),
+        recorded=recorded,
+        trouble=reading.trouble,
+        reason=reading.reason,
+    )
 
 
 def refreshing(draw: Callable[[], None], *, live: bool) -> None:
     """Draw, and again every `REFRESH_S` while the source is a running process."""
     st.fragment(draw, run_every=REFRESH_S if live else None)()
+
+
+def looked() -> tuple[tuple[int, int] | None, int | None]:
+    """The window looked at and the address picked: the map's own, at first the link's."""
+    if MAP_KEY in st.session_state:
+        view, picked = looked_at(MAP_KEY)
+    else:
+        view, picked = linked_view(), linked_number("pick")
+    write_link(view=None if view is None else f"{view[0]}-{view[1]}", pick=picked)
+    return view, picked

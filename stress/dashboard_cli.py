@@ -94,13 +94,12 @@ def dashboard_command(
     for url in urls:
         _check_url(url)
     settings = Settings(urls, "" if place is None else str(Path(place).resolve()), file)
-    app = Path(importlib.util.find_spec("onearena.dashboard").submodule_search_locations[0])  # type: ignore[union-attr, index]
     command = [
         sys.executable,
         "-m",
         "streamlit",
         "run",
-        str(app / "app.py"),
+        str(_script()),
         "--server.headless=true",
         f"--server.address={address or ADDRESS}",
         f"--server.port={number}",
@@ -109,6 +108,14 @@ def dashboard_command(
         "--client.toolbarMode=minimal",
     ]
     return command, dict(os.environ) | settings.to_environment()
+
+
+def _script() -> Path:
+    """The script that Streamlit runs; found without importing Streamlit."""
+    found = importlib.util.find_spec("onearena.dashboard")
+    assert found is not None, "the package is installed whole"
+    assert found.origin is not None, "the package has a file"
+    return Path(found.origin).parent / "launch" / "script.py"
 
 
 def _port(text: str, *, flag: str = "--port") -> int:

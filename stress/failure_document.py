@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
+from onearena.core.errors import UsageError
 from onearena.core.snapshot import Snapshot
 from onearena.metrics.frames import Moment, frame_document, unit_fields
 from onearena.metrics.source import columns_of
@@ -43,6 +44,7 @@ def short_failure(result: RunResult) -> dict[str, Any]:
         "message": ("" if first is None else first.message)[:TEXT_MAX],
         "text": failure_text(result)[:TEXT_MAX],
         "crash": result.crash[:TEXT_MAX],
+        "violations": [violation.to_json() for violation in result.violations],
         "minimal": False,
         "rows": [],
         "sides": [],
@@ -56,11 +58,30 @@ def short_failure(result: RunResult) -> dict[str, Any]:
     }
 
 
-def explained_failure(spec: RunSpec, *, file: str = "", minimal: bool = False) -> dict[str, Any]:
-    """Replay the recording of `spec` twice and tell its failure; `UsageError` if it passes."""
-    page = explain(spec, file=file)
+def failure_document(result: RunResult, spec: RunSpec | None) -> dict[str, Any]:
+    """A failure explained by a replay of `spec` with its recording; its report alone without."""
+    document = short_failure(result)
+    if spec is None or not result.recording:
+        return document
+    explained = explained_failure(replace(spec, recording=result.recording))
+    if explained is None:
+        return document | {"text": f"{document['text']}\nIt did not fail again when replayed."}
+    return explained
+
+
+def explained_failure(
+    spec: RunSpec, *, file: str = "", minimal: bool = False
+) -> dict[str, Any] | None:
+    """Replay the recording of `spec` twice and tell its failure; None if it passes now, as a
+    schedule on real threads may.
+    """
+    spec = replace(spec, state_digests=False)
+    try:
+        page = explain(spec, file=file)
+    except UsageError:
+        return None
     timeline = Timeline()
-    run_schedule(replace(spec, state_digests=False), timeline)
+    run_schedule(spec, timeline)
     timeline.close()
     document = short_failure(page.result) | {
         "message": page.message[:TEXT_MAX],

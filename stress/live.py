@@ -30,18 +30,18 @@ from onearena.metrics.security import Security
 from onearena.metrics.source import PERIOD_S, Published, SnapshotSource
 from onearena.stress import oracles
 from onearena.stress.real_forwards import BYTES_ORACLE, ORDER_ORACLE
-from onearena.stress.report import failure_text
 
 if TYPE_CHECKING:
     from onearena.stress.campaign_record import CampaignRecord
-    from onearena.stress.run import RunResult
+    from onearena.stress.run import RunResult, RunSpec
     from onearena.stress.summary import Summary
     from onearena.stress.world import World
 
 PROGRESS_EVERY_S: Final = 0.5
 SEND_EVERY_S: Final = 0.5
 DEVICE: Final = "modeled"
-FAILURE_TEXT_MAX: Final = 1 << 16
+EXPLAINED_MAX: Final = 16
+"""Failures that are replayed to be explained; of the others the report alone is told."""
 
 
 def reporters() -> tuple[str, ...]:
@@ -139,6 +139,8 @@ class Live:
         self._progress = Progress()
         self._due = 0.0
         self._stale = True
+        self._told: dict[int, dict[str, object]] = {}
+        self._spec_of: Callable[[int], RunSpec] | None = None
         self.record = None if watch.record is None else _campaign_record(watch.record)
         self.exporter: Exporter | None = None
         self.screen: subprocess.Popen[bytes] | None = None
@@ -189,7 +191,7 @@ class Live:
         if failed:
             self._due = 0.0
             if self.record is not None:
-                self.record.failed(result)
+                self.record.failed(self._tell(result))
 
     def publish(self, summary: Summary, *, now: bool = False) -> None:
         """Show the progress, at most twice a second unless `now`."""
@@ -224,9 +226,25 @@ class Live:
             jobs=summary.jobs,
             taken_s=time.time(),
             summary=summary.to_json(),
-            failures=tuple(_failure(result) for result in summary.failures),
+            failures=tuple(self._tell(result) for result in summary.failures),
         )
         self._harness.publish(self._progress)
+
+    def follow(self, spec_of: Callable[[int], RunSpec]) -> None:
+        """The schedules of this campaign: with them, failures can be replayed and explained."""
+        self._spec_of = spec_of
+
+    def _tell(self, result: RunResult) -> dict[str, object]:
+        """A failure as a document, made once: explained, while only few have been."""
+        from onearena.stress.failure_document import failure_document
+
+        known = self._told.get(result.seed)
+        if known is None:
+            spec = None
+            if self._spec_of is not None and len(self._told) < EXPLAINED_MAX:
+                spec = self._spec_of(result.seed)
+            known = self._told[result.seed] = failure_document(result, spec)
+        return known
 
     def note_small(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Failures were made small; those that have a file go to the record, explained."""
@@ -254,16 +272,3 @@ def _campaign_record(path: str) -> CampaignRecord:
     from onearena.stress.campaign_record import CampaignRecord
 
     return CampaignRecord(path)
-
-
-def _failure(result: RunResult) -> dict[str, object]:
-    return {
-        "seed": result.seed,
-        "model": result.model,
-        "system": result.system,
-        "verdict": result.verdict,
-        "step": result.steps,
-        "violations": [violation.to_json() for violation in result.violations],
-        "crash": result.crash[:FAILURE_TEXT_MAX],
-        "text": failure_text(result)[:FAILURE_TEXT_MAX],
-    }

@@ -36,7 +36,9 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--seed", metavar="N", help="Run one seed, in this process.")
 @click.option("--budget", metavar="TIME", help="Stop after this long, e.g. 60s, 5m, 2h.")
 @click.option("--model", default="any", metavar="NAME", help="A known model, any, or all in turn.")
-@click.option("--system", default="arena", metavar="NAME", help="arena, toy, or toy:BUG.")
+@click.option(
+    "--system", default="arena", metavar="NAME", help="arena, toy, toy:BUG, or FILE.py:FACTORY."
+)
 @click.option(
     "--device", default="modeled", metavar="NAME", help="modeled; threads or cuda: real bytes."
 )
@@ -138,8 +140,8 @@ def stress(
     try:
         if resume is not None:
             store, plan = stress_run.resume(resume, plan, extends=seeds is not None)
-        if live is not None and live.record is not None:
-            live.record.follow(plan.spec)
+        if live is not None:
+            live.follow(plan.spec)
         session = stress_run.Session(
             folder=folder,
             store=store,
@@ -213,10 +215,12 @@ def parse_budget(text: str) -> float:
 def check_names(system: str, model: str) -> None:
     """Refuse unknown systems and models before any process starts."""
     from onearena.core.models import KNOWN_MODELS, known_declaration
-    from onearena.stress.systems import SYSTEMS
+    from onearena.stress.systems import check_system
+    from onearena.stress.user_systems import is_user_system, trust
 
-    if system not in SYSTEMS:
-        raise UsageError("--system", system, f"give one of {', '.join(SYSTEMS)}")
+    if is_user_system(system):
+        trust(system)  # whoever types a name wants its code to run
+    check_system(system)
     if model not in ("any", "all") and known_declaration(model) is None:
         names = ", ".join(known.name for known in KNOWN_MODELS)
         raise UsageError("--model", model, f"give any, all, or one of {names}")

@@ -2,53 +2,40 @@
 
 from __future__ import annotations
 
-import time
-
 import streamlit as st
 
 from onearena.dashboard import shell
-from onearena.dashboard.components.arena_map import arena_map, looked_at
+from onearena.dashboard.checked import SourceError
+from onearena.dashboard.components.arena_map import arena_map
 from onearena.dashboard.feed import Reading
 from onearena.dashboard.frame import Frame
-from onearena.dashboard.view_model import ArenaView, Table, status_of, view_model
+from onearena.dashboard.view_model import ArenaView, view_model
 
 
 def show() -> None:
     """Draw the page."""
     chosen = shell.start()
     st.title("Arena")
-    if chosen is None:
-        return
-    shell.refreshing(lambda: _draw(chosen), live=True)
+    if chosen is not None:
+        shell.refreshing(lambda: _draw(chosen), live=not chosen.recorded)
 
 
 def _draw(chosen: shell.Chosen) -> None:
-    view, picked = looked_at(shell.MAP_KEY)
-    if shell.MAP_KEY not in st.session_state:
-        view, picked = shell.linked_view(), shell.linked_number("pick")
-    shell.write_link(
-        view=None if view is None else f"{view[0]}-{view[1]}",
-        pick=picked,
-    )
+    view, picked = shell.looked()
     reading = _reading(chosen, view)
-    frame, paused = reading.frame, bool(st.session_state.get("paused"))
-    status = status_of(
-        taken_s=None if frame is None else frame.taken_s,
-        now_s=time.time(),
-        paused=paused,
-        trouble=reading.trouble,
-        reason=reading.reason,
-    )
-    if frame is None:
+    status = shell.status_of_reading(reading, recorded=chosen.recorded)
+    if reading.frame is None:
         shell.status_line(status)
         return
-    page = view_model(frame, view=view, picked=picked)
+    page = view_model(reading.frame, view=view, picked=picked)
     shell.status_line(status, page.title)
     _place(page)
 
 
 def _reading(chosen: shell.Chosen, view: tuple[int, int] | None) -> Reading:
     """The latest frame; while paused, the one that was there when the pause began."""
+    if chosen.recorded:
+        return _recorded(chosen)
     kept: Frame | None = st.session_state.get("kept")
     if st.session_state.get("paused") and kept is not None:
         return Reading(kept)
@@ -57,33 +44,45 @@ def _reading(chosen: shell.Chosen, view: tuple[int, int] | None) -> Reading:
     return reading
 
 
+def _recorded(chosen: shell.Chosen) -> Reading:
+    """The frame that the link names, or the last one."""
+    try:
+        record = shell.record_of(chosen)
+        if not record.frames:
+            return Reading(None, "unusable", f"{record.name}: it holds no frame")
+        moments = [entry.moment for entry in record.frames]
+        wanted = shell.linked_number("step")
+        at = moments.index(wanted) if wanted in moments else len(moments) - 1
+        return Reading(record.frame(at))
+    except SourceError as error:
+        return Reading(None, error.trouble, error.message)
+
+
 def _place(page: ArenaView) -> None:
-    with st.container(horizontal=True):
-        for name, value in page.facts:
-            st.metric(name, value, width="content")
+    shell.facts(page.facts)
     arena_map(page.map, key=shell.MAP_KEY)
     for note in page.notes:
         st.caption(note)
     st.subheader("Bytes by band")
-    _table(page.bands, rows=6)
+    shell.table(page.bands, rows=6)
     left, right = st.columns(2)
     with left:
         st.subheader("Selected")
         if page.picked.rows:
-            _table(page.picked, rows=7)
+            shell.table(page.picked, rows=7)
         else:
-            st.caption("Click a unit, or press Enter on it, to see everything known of it.")
+            with st.container(height=283, border=True):
+                st.caption("Click a unit, or press Enter on it, to see everything known of it.")
         st.subheader("Who waits for whom")
-        _table(page.waits, rows=5)
+        shell.table(page.waits, rows=5)
     with right:
         st.subheader("Open uses")
-        _table(page.uses, rows=7)
+        shell.table(page.uses, rows=7)
         st.subheader("Last moves")
-        _table(page.moves, rows=5)
+        shell.table(page.moves, rows=5)
     with st.expander("The map in words"):
         st.write(page.alt)
 
 
-def _table(table: Table, *, rows: int) -> None:
-    """A table of fixed height: what comes and goes moves nothing below it."""
-    st.dataframe(table.as_columns(), hide_index=True, width="stretch", height=38 + 35 * rows)
+if __name__ == "__main__":
+    show()
