@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import select
 import socket
 import subprocess
@@ -153,7 +154,7 @@ def _launch(
 ) -> subprocess.Popen[bytes]:
     from onearena.metrics.front import Orders
 
-    orders = Orders(listening.fileno(), channel.fileno(), security, limits)
+    orders = Orders(os.getpid(), listening.fileno(), channel.fileno(), security, limits)
     return subprocess.Popen(  # noqa: S603 - this interpreter and this package
         [sys.executable, "-P", "-m", "onearena.metrics.front", orders.dump()],
         pass_fds=(listening.fileno(), channel.fileno()),

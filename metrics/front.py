@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import socket
 import sys
@@ -28,6 +29,7 @@ HEALTH_EVERY_S: Final = 0.5
 HEALTH_WITHIN_S: Final = 0.6
 ANSWER_WITHIN_S: Final = 6.0
 OTHER_DESCRIPTORS: Final = 32
+PARENT_EVERY_S: Final = 2.0
 HEALTH: Final = "/healthz"
 METRICS: Final = "/metrics"
 
@@ -36,8 +38,9 @@ Done = Callable[[Response], None]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the serving process is told on its command line: descriptors, files, limits."""
+    """What the serving process is told on its command line: parent, descriptors, files, limits."""
 
+    parent: int
     listening: int
     channel: int
     security: Security
@@ -46,14 +49,14 @@ class Orders:
     def dump(self) -> str:
         """As one argument."""
         files = {name: path and str(path) for name, path in asdict(self.security).items()}
-        return json.dumps([self.listening, self.channel, files, asdict(self.limits)])
+        return json.dumps([self.parent, self.listening, self.channel, files, asdict(self.limits)])
 
     @staticmethod
     def load(text: str) -> Orders:
         """The orders of `dump`."""
-        listening, channel, files, limits = json.loads(text)
+        parent, listening, channel, files, limits = json.loads(text)
         security = Security(**{name: path and Path(path) for name, path in files.items()})
-        return Orders(listening, channel, security, Limits(**limits))
+        return Orders(parent, listening, channel, security, Limits(**limits))
 
 
 @dataclass(slots=True)
@@ -193,7 +196,7 @@ def _places(wanted: int) -> int:
 
 
 async def serve(orders: Orders) -> None:
-    """Serve until the channel ends."""
+    """Serve until the channel ends, or the parent has."""
     stop = asyncio.Event()
     stats = ExporterStats()
     limits = replace(orders.limits, connections=_places(orders.limits.connections))
@@ -204,6 +207,15 @@ async def serve(orders: Orders) -> None:
         lambda: AskedAnswers(stats, stop, orders.limits), sock=channel
     )
     server = Server(answers, stats, security=orders.security, limits=limits)
+
+    def look() -> None:
+        # A fork of the parent may hold a copy of its end of the channel and live on.
+        if os.getppid() != orders.parent:
+            stop.set()
+        else:
+            loop.call_later(PARENT_EVERY_S, look)
+
+    look()
     try:
         await server.serve(listening, stop)
     finally:
