@@ -97,6 +97,10 @@ evidence-mutants: $(INSTALLED) $(COMPILED) ## Evidence: the score of planted fau
 evidence-threads: $(INSTALLED) $(COMPILED) ## Evidence: schedules on threads and real bytes (hours; resumable).
 	@ci/evidence $(BIN) threads $(ARGS)
 
+.PHONY: evidence-exhaustive
+evidence-exhaustive: $(INSTALLED) $(COMPILED) ## Evidence: every program of up to five calls at small scope (hours; resumable).
+	@ci/evidence $(BIN) exhaustive $(ARGS)
+
 .PHONY: evidence-metrics
 evidence-metrics: $(INSTALLED) $(COMPILED) ## Evidence: what being watched costs a campaign (minutes).
 	@ci/evidence $(BIN) metrics $(ARGS)

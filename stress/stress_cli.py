@@ -14,7 +14,7 @@ from onearena.stress.watch_options import start_live, watch_options
 
 SEED_MAX = (1 << 63) - 1
 JOBS_MAX = 1024
-ENGINES = ("local",)
+ENGINES = ("local", "ray")
 OF_THE_PLAN = ("seed", "model", "system", "device", "strategy", "arrivals", "out")
 """Options that a resumed run has already."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -48,7 +48,9 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--calls", metavar="N", help="Exhaustive: calls of a program at most; default 3.")
 @click.option("--arrivals", metavar="FILE", help="Requests from a trace (CSV, JSONL).")
 @click.option("--jobs", metavar="N", help="Processes; default: one a core.")
-@click.option("--engine", default="local", metavar="NAME", help="local: this machine's cores.")
+@click.option(
+    "--engine", default="local", metavar="NAME", help="local (this machine), or ray: a cluster."
+)
 @click.option(
     "--out", metavar="DIR", help="Keep the run there; default: the next number below runs/."
 )
@@ -99,21 +101,10 @@ def stress(
     check_names(system, model)
     check_device(device, system)
     check_strategy(strategy)
-    if strategy == "exhaustive":
-        from onearena.stress.exhaustive_cli import run_exhaustive
+    if strategy == "exhaustive" or calls is not None:
+        from onearena.stress.exhaustive_cli import run_options
 
-        return run_exhaustive(
-            system,
-            calls=None if calls is None else parse_integer("--calls", calls, SEED_MAX),
-            parts=(first, last),
-            jobs=count,
-            budget_s=budget_s,
-            keep_going=keep_going,
-            as_json=as_json,
-            unused={"--out": out, "--junit": junit, "--seed": seed, "--arrivals": arrivals},
-        )
-    if calls is not None:
-        raise UsageError("--calls", calls, "give it with --strategy exhaustive")
+        return run_options(click.get_current_context().params, (first, last), count, budget_s)
     from onearena.stress import stress_run
     from onearena.stress.arrivals import read_arrivals
     from onearena.stress.auto_shrink import check_file
