@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import shlex
 import sys
 import time
@@ -112,7 +113,7 @@ def run_plan(plan: Plan, session: Session) -> int:
     with store:
         names = planned(plan.system, plan.models)
         campaign = Campaign(
-            plan, planned=names, live=session.live, store=store, engine=_engine(session)
+            plan, planned=names, live=session.live, store=store, engine=_engine(plan, session)
         )
         files = _Files(plan, folder, campaign.summary.failures)
         store.begin(campaign.jobs, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
@@ -143,10 +144,15 @@ def run_plan(plan: Plan, session: Session) -> int:
     return _end(summary, text, folder, session, small)
 
 
-def _engine(session: Session) -> Engine | None:
+def _engine(plan: Plan, session: Session) -> Engine | None:
+    """None: the processes of this machine."""
     if session.engine == "local":
         return None
-    raise UsageError("--engine", session.engine, "give local")
+    if session.live is not None:
+        raise UsageError("--engine", session.engine, "leave out --metrics-port: no arena is here")
+    from onearena.stress.engine_ray import RayEngine
+
+    return RayEngine(plan, plan.jobs, os.environ.get("RAY_ADDRESS"))
 
 
 def _where(folder: Path, status: str) -> str:
