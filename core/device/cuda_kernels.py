@@ -229,7 +229,13 @@ def _stopped(rows, control):
 @register_jitable
 def _wrong(rows, at, result):
     """The row found something wrong; True for the one thread that may say what."""
-    if swap_if(rows, at + C_RESULT, 0, result) != 0:
+    found = swap_if(rows, at + C_RESULT, 0, result)
+    if found == ROW_DONE:
+        # The first thread of the row is through; its verdict is not that of the others.
+        found = swap_if(rows, at + C_RESULT, ROW_DONE, result)
+        if found == ROW_DONE:
+            found = 0
+    if found != 0:
         return False
     add_word(rows, H_WRONG, 1)
     return True
