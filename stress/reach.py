@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from onearena.stress.user_systems import is_user_system
 from onearena.stress.workload import STEP_KINDS
 
 _TOY_LACKS = ("move", "compact", "pin", "unpin", "price", "choose_victims", "boot")
@@ -63,9 +64,19 @@ _READERS = ("forward", "move", "fork", "backup", "send")
 _USES = ("forward", "backup", "load", "move", "fork", "zeroing", "send", "receive")
 _READ_ONLY = ("backup", "send")
 
+USER_SYSTEMS = (
+    *(f"step.{kind}" for kind in ("admit", "forward", "process", "finish", "poll")),
+    "answer.grant.admission",
+    "answer.grant.decode",
+    "abort.in_flight",
+)
+"""What every allocator can reach, whatever its capabilities leave out."""
+
 
 def planned(system: str, models: Sequence[str] = ("any",)) -> tuple[str, ...]:
     """Names of the situations that a campaign over these models can reach."""
+    if is_user_system(system):
+        return USER_SYSTEMS
     bands, lifetimes = _shape(system, models)
     steps = ["step." + kind for kind in STEP_KINDS if kind != "device"]
     if bands < 2:

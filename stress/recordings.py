@@ -16,7 +16,7 @@ from onearena.core.errors import UsageError
 from onearena.stress.arrivals import Arrival
 from onearena.stress.choices import BOUND_MAX, StepRecord
 from onearena.stress.run import RunResult, RunSpec
-from onearena.stress.systems import DEVICES, SYSTEMS
+from onearena.stress.systems import DEVICES, check_system
 
 VERSION: Final = 1
 FILE_BYTES_MAX: Final = 64 << 20
@@ -83,8 +83,7 @@ def parse_recording(text: str, *, where: str = "FILE") -> tuple[RunSpec, dict[st
     seed = _integer(f"{where} seed", document.get("seed"), (1 << 64) - 1)
     limit = _integer(f"{where} step_limit", document.get("step_limit", 0), STEPS_MAX)
     system = _name(f"{where} system", document.get("system"))
-    if system not in SYSTEMS:
-        raise UsageError(f"{where} system", system, f"give one of {', '.join(SYSTEMS)}")
+    check_system(system, f"{where} system")
     model = _name(f"{where} model", document.get("model"))
     device = _name(f"{where} device", document.get("device", "modeled"))
     if device not in DEVICES:

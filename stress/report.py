@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from onearena.stress.run import RunResult
 from onearena.stress.strategies.portfolio import DEFAULT, shares_text
+from onearena.stress.user_systems import trusting
 
 if TYPE_CHECKING:
     from onearena.stress.summary import Summary
@@ -42,7 +43,8 @@ def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> lis
         seed += f" --device {result.device}"
     if arrivals:
         seed += f" --arrivals {arrivals}"
-    return ([f"reproduce: onearena replay {path}"] if path else []) + [
+    trusted = trusting(result.system)
+    return ([f"reproduce: {trusted}onearena replay {path}"] if path else []) + [
         f"{'or' if path else 'reproduce'}: {seed}"
     ]
 

@@ -246,13 +246,16 @@ def _counts(violation: Violation, spec: RunSpec, built: Built) -> bool:
     return spec.judged(violation.oracle) and violation.oracle not in built.unjudged
 
 
-def run_schedule(spec: RunSpec, probe: Probe | None = None) -> RunResult:
+def run_schedule(
+    spec: RunSpec, probe: Probe | None = None, *, choices: Choices | None = None
+) -> RunResult:
     """Run one schedule to its end or to the first broken rule. Never raises for what the system
-    does. `probe` looks on and changes nothing.
+    does. `probe` looks on and changes nothing. `choices` takes all decisions in the seed's place.
     """
     started = time.perf_counter()
     recording = spec.recording
-    choices = Choices(spec.seed, setup=recording[0].decisions if recording else spec.setup)
+    if choices is None:
+        choices = Choices(spec.seed, setup=recording[0].decisions if recording else spec.setup)
     rig: Rig | None = None
     verdict, crash = "pass", ""
     try:

@@ -11,6 +11,7 @@ import click
 
 from onearena.core.errors import UsageError
 from onearena.stress.terminal import COLUMNS_MAX, examples
+from onearena.stress.user_systems import trusting
 
 if TYPE_CHECKING:
     from onearena.stress.choices import StepRecord
@@ -37,6 +38,7 @@ def shrunk_text(small: Shrunk, path: str) -> str:
     """What a person reads about it."""
     first = small.result.violations[0] if small.result.violations else None
     broken = small.result.verdict if first is None else f"{first.oracle}, rule {first.rule}"
+    trusted = trusting(small.spec.system)
     checked = "verified by a replay of the file" if small.verified else "its replay DIFFERS"
     lines = [
         f"shrunk: {small.after.words()} (was {small.before.words()})",
@@ -44,8 +46,8 @@ def shrunk_text(small: Shrunk, path: str) -> str:
         f"{small.replays} replays, {small.seconds:.1f} s of processor time"
         + ("" if small.finished else "; the budget ended first: more may go"),
         *steps_text(small.spec.recording or ()),
-        f"reproduce: onearena replay {path}",
-        f"explain: onearena explain {path}",
+        f"reproduce: {trusted}onearena replay {path}",
+        f"explain: {trusted}onearena explain {path}",
     ]
     return "\n".join(lines)
 

@@ -1,4 +1,6 @@
-"""The systems a schedule can run against, by name: the arena, and the toy with or without a bug."""
+"""The systems a schedule can run against, by name: the arena, the toy with or without a bug, and
+what users bring (`stress/user_systems.py`).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from onearena.stress.oracles.base import UnitName
 from onearena.stress.sut import SystemUnderTest
 from onearena.stress.toy import BUGS, Toy
 from onearena.stress.toy_parts import ToyBand
+from onearena.stress.user_systems import is_user_system, load_factory
 
 if TYPE_CHECKING:
     from onearena.stress.real_forwards import RealChecks
@@ -24,6 +27,8 @@ Locate = Callable[[Space, int, int], UnitName | None]
 
 SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
 
+
+CHOICE: Final = f"give one of {', '.join(SYSTEMS)}, or module:factory of your own"
 
 DEVICES: Final = ("modeled", "threads", "cuda")
 
@@ -61,12 +66,32 @@ def build_system(
         built = module.build(model, choices, device=device, delays=delays)
         assert isinstance(built, Built), f"arena_scenarios.build gave {built!r}"
         return built
-    name, _, bug = system.partition(":")
-    if name != "toy" or bug not in ("", *BUGS):
-        raise UsageError("--system", system, f"give one of {', '.join(SYSTEMS)}")
+    if system not in SYSTEMS and not is_user_system(system):
+        raise UsageError("--system", system, CHOICE)
     if device != "modeled":
         raise UsageError("--device", device, f"{system} runs on the modeled device only")
-    return _toy(bug, choices)
+    if system not in SYSTEMS:
+        return _user(system, choices)
+    return _toy(system.partition(":")[2], choices)
+
+
+def check_system(system: str, field: str = "--system") -> None:
+    """Refuse, before anything runs, a name that builds nothing or that nobody said to trust."""
+    if system in SYSTEMS:
+        return
+    if not is_user_system(system):
+        raise UsageError(field, system, CHOICE)
+    load_factory(system, field)
+
+
+def _user(system: str, choices: Choices) -> Built:
+    sut = load_factory(system)(choices)
+    device = sut.device
+    if not isinstance(device, ModeledDevice):
+        fix = "build it on an onearena.core.device.modeled.ModeledDevice of its own"
+        raise UsageError("--system", system, fix)
+    unjudged = getattr(sut, "unjudged", frozenset(("economy",)))
+    return Built(device, sut, locator(sut), frozenset(unjudged))
 
 
 def _toy(bug: str, choices: Choices) -> Built:
