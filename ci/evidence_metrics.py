@@ -63,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=24, help="schedules of each half of a pair")
+    parser.add_argument("--note", default="", help="about the machine, kept in the file")
     options = parser.parse_args()
     run_schedule(RunSpec(0))
     scrape, flood = _scrape(), _flood()
@@ -250,7 +251,7 @@ def _evidence(
         "commit": commit.stdout.strip(),
         "command": f"make evidence-metrics 'ARGS=--pairs {options.pairs} --seeds {options.seeds}'",
         "seeds": [0, options.pairs * options.seeds],
-        "machine": machine_facts(),
+        "machine": machine_facts() | {"note": options.note},
         "result": result,
         "pairs": pairs,
     }
