@@ -197,7 +197,7 @@ def timeline_svg(failure: Failure, step: int) -> str:
     words = f"Timeline of {len(failure.rows)} events on {len(lanes)} lanes. {failure.edge}"
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     look = f'aria-label="{_t(words)}" style="font: 12px sans-serif; color: inherit"'
-    parts = [f'<svg role="img" {size} {look}>']
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} {look}>']
     for actor in lanes:
         at = x[actor]
         parts.append(_text(at - 5, 16, actor, weight=600))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import ipaddress
 import socket
 import ssl
 from collections.abc import Mapping
@@ -58,7 +59,12 @@ class HttpSource:
     @property
     def loopback(self) -> bool:
         """Whether the address is one of this machine's own."""
-        return self._host in ("localhost", "::1") or self._host.startswith("127.")
+        if self._host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self._host).is_loopback
+        except ValueError:
+            return False  # a name, whatever it begins with
 
     def frame(self, *, start_bytes: int = 0, end_bytes: int = 0, arena: str = "") -> Frame:
         """The arena now; the window [start_bytes, end_bytes) in detail, the whole by default."""

@@ -40,8 +40,8 @@ class Palette:
 
 
 LIGHT: Final = Palette(
-    fills=("#ffffff", "#d9dee6", "#0072b2", "#e69f00", "#f3d3e4", "#d55e00"),
-    marks=("#ffffff", "#5b6675", "#00466e", "#5c3d00", "#a2397a", "#5e2700"),
+    fills=("#ffffff", "#d9dee6", "#0072b2", "#e69f00", "#cc79a7", "#d55e00"),
+    marks=("#ffffff", "#5b6675", "#00466e", "#5c3d00", "#5c1a40", "#5e2700"),
     paper="#ffffff",
     ink="#1b2430",
     dim="#54606f",
@@ -49,8 +49,8 @@ LIGHT: Final = Palette(
     accent="#b3261e",
 )
 DARK: Final = Palette(
-    fills=("#0e1117", "#39424f", "#56b4e9", "#f0b93a", "#5a3049", "#ff8a4d"),
-    marks=("#0e1117", "#9aa6b6", "#0b3f5f", "#5a3c00", "#f09cc9", "#5e2700"),
+    fills=("#0e1117", "#39424f", "#56b4e9", "#f0b93a", "#cc79a7", "#ff8a4d"),
+    marks=("#0e1117", "#9aa6b6", "#0b3f5f", "#5a3c00", "#3d0f2b", "#5e2700"),
     paper="#0e1117",
     ink="#eceff4",
     dim="#a9b3c1",

@@ -241,7 +241,14 @@ def plain(text: str) -> str:
 
 def table(content: Table, *, rows: int) -> None:
     """A table of fixed height: what comes and goes moves nothing below it."""
-    st.dataframe(content.as_columns(), hide_index=True, width="stretch", height=38 + 35 * rows)
+    columns = content.as_columns()
+    numbers = {
+        name: st.column_config.NumberColumn(format="localized")
+        for name, cells in columns.items()
+        if cells and all(isinstance(cell, int) for cell in cells)
+    }
+    height = 38 + 35 * rows
+    st.dataframe(columns, hide_index=True, width="stretch", height=height, column_config=numbers)
 
 
 def facts(pairs: tuple[tuple[str, str], ...]) -> None:

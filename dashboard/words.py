@@ -22,9 +22,8 @@ def age_text(seconds: float) -> str:
     value = max(0.0, seconds)
     for limit, divisor, unit in ((100.0, 1.0, "s"), (6000.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if value < limit:
-            return (
-                f"{value / divisor:.1f} {unit}" if value < 10 else f"{value / divisor:.0f} {unit}"
-            )
+            shown = value / divisor
+            return f"{shown:.1f} {unit}" if shown < 10 else f"{shown:.0f} {unit}"
     return f"{value / 86400.0:.0f} d"
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
@@ -26,15 +27,16 @@ PORT_MAX: Final = 65535
     epilog=examples(
         "onearena stress --jobs 1 --metrics-port 9464",
         "onearena dashboard --source http://127.0.0.1:9464",
-        "onearena dashboard --source runs/tonight.record.jsonl",
+        "onearena dashboard --source tonight.record.jsonl",
+        "onearena dashboard --source runs/0001/seed-12.choices.json",
     ),
 )
 @click.option(
     "--source",
     "sources",
     multiple=True,
-    metavar="URL|FILE",
-    help=f"A running process, or a recorded file; may be repeated. Default: {SOURCE}.",
+    metavar="URL|FILE|DIR",
+    help=f"A process, a record, a choices file or a run; repeatable. Default: {SOURCE}.",
 )
 @click.option("--folder", metavar="DIR", help="Files may be chosen from it; default: FILE's.")
 @click.option("--port", metavar="PORT", help=f"Where the browser finds it; default: {PORT}.")
@@ -47,7 +49,12 @@ def dashboard(
     It reads snapshots over HTTP or from a file, and never calls the arena: a slow browser slows
     nothing. Ends with Ctrl-C.
     """
-    command, environment = dashboard_command(sources, folder, port, address)
+    with TemporaryDirectory(prefix="onearena-") as made:
+        command, environment = dashboard_command(sources, folder, port, address, made=Path(made))
+        return _wait_for(command, environment)
+
+
+def _wait_for(command: list[str], environment: dict[str, str]) -> int:
     try:
         return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - ours
     except KeyboardInterrupt:
@@ -57,7 +64,7 @@ def dashboard(
 def start_dashboard(url: str, port: str) -> subprocess.Popen[bytes]:
     """The dashboard of a campaign that runs here, in a process of its own, quiet."""
     number = _port(port, flag="--dashboard")
-    command, environment = dashboard_command((url,), None, str(number), None)
+    command, environment = dashboard_command((url,), None, str(number), None, made=Path())
     started = subprocess.Popen(  # noqa: S603 - ours
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -66,12 +73,21 @@ def start_dashboard(url: str, port: str) -> subprocess.Popen[bytes]:
 
 
 def dashboard_command(
-    sources: tuple[str, ...], folder: str | None, port: str | None, address: str | None
+    sources: tuple[str, ...],
+    folder: str | None,
+    port: str | None,
+    address: str | None,
+    *,
+    made: Path,
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of the dashboard's process."""
+    """The command line and the environment of the dashboard's process.
+
+    Records of choices files and of stored runs are made in the folder `made`.
+    """
     if importlib.util.find_spec("streamlit") is None:
         raise DeviceError("streamlit is not installed; run: pip install 'onearena[dashboard]'")
     from onearena.dashboard.settings import Settings
+    from onearena.stress.dashboard_files import record_of
 
     number = PORT if port is None else _port(port)
     urls = tuple(text for text in sources if re.match(r"https?://", text))
@@ -80,16 +96,13 @@ def dashboard_command(
         raise UsageError("--source", files[1], "give one file; others are chosen on the page")
     file, place = "", folder
     if files:
-        path = Path(files[0])
-        if not path.is_file():
-            raise UsageError("--source", files[0], "give http://host:port or a file that is there")
-        file = path.name
-        place = str(path.resolve().parent)
+        path = record_of(files[0], made)
+        file, place = path.name, str(path.resolve().parent)
         if folder is not None and Path(folder).resolve() != path.resolve().parent:
             raise UsageError("--folder", folder, "give the folder of --source, or leave it out")
     if place is not None and not Path(place).is_dir():
         raise UsageError("--folder", place, "give a folder that is there")
-    if not urls and not file:
+    if not urls and place is None:
         urls = (SOURCE,)
     for url in urls:
         _check_url(url)

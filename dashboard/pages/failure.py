@@ -7,6 +7,7 @@ import streamlit as st
 from onearena.dashboard import shell
 from onearena.dashboard.checked import SourceError
 from onearena.dashboard.components.arena_map import arena_map
+from onearena.dashboard.components.timeline import timeline
 from onearena.dashboard.failure_model import Failure, event_table, parse_failure, timeline_svg
 from onearena.dashboard.map_model import map_data
 
@@ -64,8 +65,8 @@ def _draw(failure: Failure) -> None:
     left, right = st.columns([3, 4])
     with left:
         st.markdown("**What happened, in order**")
-        with st.container(height=640):
-            st.html(timeline_svg(failure, step))
+        last = max((at for at, row in enumerate(failure.rows) if row.step <= step), default=0)
+        timeline(timeline_svg(failure, step), row=last, key="failure-timeline")
     with right:
         st.markdown(f"**The arena after step {step}**")
         picture = failure.picture(step)

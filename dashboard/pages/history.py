@@ -154,6 +154,9 @@ def _moment(frame: Frame, at: int, count: int) -> None:
 
 
 def _curves(page: HistoryView, at: float) -> None:
+    if len(page.seconds) < 2:
+        st.caption("There is one moment only: curves need two.")
+        return
     dark = shell.is_dark()
     left, right = st.columns(2)
     with left:
