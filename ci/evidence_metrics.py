@@ -87,7 +87,9 @@ def main() -> int:
     kept = (
         document["result"]["serving_share_of_cpu_received"] <= SERVING_SHARE_MAX
         and not differ
-        and all(each["median_s"] <= SCRAPE_S_MAX for each in scrape.values())
+        and scrape["render"]["p95_s"] <= SCRAPE_S_MAX
+        # By the wall the least: on a busy machine the median is mostly the turns of others.
+        and all(each["least_s"] <= SCRAPE_S_MAX for each in scrape.values())
         and flood["healthz_max_s"] <= HEALTH_S_MAX
         and not flood["failed"]
         and flood["connections"] >= 1000
