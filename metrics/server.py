@@ -188,16 +188,18 @@ class Server:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listening.listen(BACKLOG)  # and asked the kernel to queue as few: a flood fills that
         await stop.wait()
-        server.close()
+        self._loop.remove_reader(listening)  # nobody more is taken
         self._stopping = True
         for connection in list(self._open):
             self._abort(connection)
         for task in self._tasks:
             task.cancel()
         # The loop's own tasks hold connections that were taken and not handed over yet; `admit`
-        # ends those. A loop closed before would leave their sockets to the garbage collector.
+        # ends those. A server that is closed before refuses them halfway, and a loop that is closed
+        # before forgets them: either leaves their sockets to the garbage collector.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others, return_exceptions=True)
+        server.close()
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
 

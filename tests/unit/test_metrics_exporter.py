@@ -664,3 +664,21 @@ def test_passwords_are_not_sent_in_clear_over_a_network(tmp_path):
 def test_no_authorization_header_breaks_it(tmp_path_factory, text):
     file = tmp_path_factory.mktemp("p") / "passwords"
     assert not Passwords(password_file(file, "a:b\n")).allow(text)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_closing_under_connections_leaves_no_socket_to_the_garbage_collector(registry):
+    """Also those that were taken from the port and not yet handed to their protocol."""
+    fresh(registry)
+    for _ in range(5):
+        exporter = start_exporter(0, registry=registry)
+        clients = []
+        for _ in range(60):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex((exporter.address, exporter.port))
+            clients.append(client)
+        exporter.close()
+        for client in clients:
+            client.close()
+    gc.collect()
