@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from onearena.stress.campaign_plan import Plan, arrivals_window
 from onearena.stress.engine import Engine, Event, HereEngine, LocalEngine, Lost, Task
+from onearena.stress.reach import judged_from
 from onearena.stress.run import RunResult, run_schedule
 from onearena.stress.summary import Summary
 
@@ -75,6 +76,7 @@ class Campaign:
             planned_names=planned,
             next_seed=plan.first,
             default_profile=plan.default_profile,
+            judged_from=judged_from(plan.system, plan.models),
         )
         self._tasks: deque[Task] = deque()
         self._open: set[tuple[int, bool]] = set()  # handed out, without a result

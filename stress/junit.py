@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from onearena.stress.report import RULES, failure_text
-from onearena.stress.summary import EXIT_NOTHING, EXIT_VACUITY, VACUITY_SCHEDULES
+from onearena.stress.summary import EXIT_NOTHING
 
 if TYPE_CHECKING:
     from onearena.stress.run import RunResult
@@ -79,13 +79,12 @@ def _run_cases(summary: Summary) -> list[str]:
     crashes = [result for result in summary.failures if result.verdict == "crash"]
     stuck = [result for result in summary.failures if result.verdict == "stuck"]
     differ = ", ".join(str(seed) for seed in summary.nondeterministic)
-    missing = [name for name, count in summary.planned.items() if not count]
     code = summary.exit_code()
     reach = ""
-    if missing:
-        listed = _text(", ".join(missing))
-        reach = f'<skipped message="judged from {VACUITY_SCHEDULES} schedules on"/>'
-        if code == EXIT_VACUITY:
+    if summary.missing:
+        listed = _text(", ".join(summary.vacuous or summary.missing))
+        reach = f'<skipped message="never reached: {listed}; {summary.vacuity_text()}"/>'
+        if summary.vacuous:
             reach = f'<failure type="vacuity" message="never reached: {listed}"/>'
     finished = ""
     if code == EXIT_NOTHING:

@@ -81,7 +81,7 @@ def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> st
 def summary_text(summary: Summary) -> str:
     """The end block of a campaign."""
     steps = summary.steps
-    missing = [name for name, count in summary.planned.items() if not count]
+    missing = summary.missing
     lines = [
         (
             f"{summary.schedules} schedules of {summary.system} in {summary.seconds:.1f} s on "
@@ -111,6 +111,7 @@ def summary_text(summary: Summary) -> str:
     if missing:
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
         lines.append("never reached: " + ", ".join(missing[:NAMED_MAX]) + more)
+        lines.append(summary.vacuity_text())
     if summary.failures:
         by = _pairs(summary.failures_by_oracle)
         lines.append(f"failures by oracle: {by}")

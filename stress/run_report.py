@@ -11,7 +11,7 @@ from typing import Any, Final
 from onearena.core.errors import UsageError
 from onearena.stress.auto_shrink import Broken, broken
 from onearena.stress.campaign import restore
-from onearena.stress.reach import planned
+from onearena.stress.reach import judged_from, planned
 from onearena.stress.run_file import BESIDE, STORE_NAME, is_locked
 from onearena.stress.run_store import Minimal, RunStore
 from onearena.stress.strategies.portfolio import DEFAULT
@@ -139,6 +139,7 @@ def summary_of(store: RunStore) -> Summary:
         planned_names=planned(system, models),
         next_seed=first,
         default_profile=plan["strategy"] == DEFAULT and not plan["arrivals_path"],
+        judged_from=judged_from(system, models),
     )
     gaps, _ = restore(store, summary, recheck=plan["recheck"] is True)
     if gaps:

@@ -6,10 +6,10 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Final
 
+from onearena.stress.reach import VACUITY_SCHEDULES, count_of
 from onearena.stress.run import RunResult
 from onearena.stress.strategies.portfolio import PctCount
 
-VACUITY_SCHEDULES: Final = 2000
 FAILURES_KEPT_MAX: Final = 100
 EXIT_PASS: Final = 0
 EXIT_RULE: Final = 1
@@ -81,6 +81,7 @@ class Summary:
     next_seed: int = 0
     interrupted: bool = False
     default_profile: bool = True  # whether the reach is judged
+    judged_from: dict[str, int] = field(default_factory=dict)  # planned name -> schedules
 
     @property
     def schedules_per_s(self) -> float:
@@ -105,7 +106,34 @@ class Summary:
     @property
     def planned(self) -> dict[str, int]:
         """How often each planned situation was reached."""
-        return {name: self.reach.get(name, 0) for name in self.planned_names}
+        return {name: count_of(self.reach, name) for name in self.planned_names}
+
+    @property
+    def missing(self) -> list[str]:
+        """Planned situations that were never reached."""
+        return [name for name, count in self.planned.items() if not count]
+
+    @property
+    def vacuous(self) -> list[str]:
+        """Those that so many schedules of the default profile should have reached."""
+        if not self.default_profile or self.schedules < VACUITY_SCHEDULES:
+            return []
+        late = self.judged_from
+        return [name for name in self.missing if self.schedules >= late.get(name, 0)]
+
+    def vacuity_text(self) -> str:
+        """Whether what was never reached counts, and why not; empty if all was reached."""
+        missing, vacuous = self.missing, self.vacuous
+        if not missing:
+            return ""
+        if vacuous:
+            return f"VACUITY: so many schedules should have reached {len(vacuous)} of these"
+        if not self.default_profile:
+            return "not judged: these are no schedules of the default profile"
+        if self.schedules < VACUITY_SCHEDULES:
+            return f"not judged: that takes {VACUITY_SCHEDULES} schedules"
+        needed = max(self.judged_from.get(name, 0) for name in missing)
+        return f"not judged: they are rare, and judged from {needed} schedules on"
 
     def add(self, result: RunResult, *, strategy: str | None = None) -> None:
         """Take one result. `strategy` is that of a stored one, whose options were not kept.
@@ -151,7 +179,7 @@ class Summary:
             return EXIT_INTERRUPTED
         if not self.schedules:
             return EXIT_NOTHING
-        if self.schedules >= VACUITY_SCHEDULES and not all(self.planned.values()):
+        if self.vacuous:
             return EXIT_VACUITY
         return EXIT_PASS
 
@@ -181,6 +209,8 @@ class Summary:
             "pct": self.pct.to_json(),
             "reach": dict(sorted(self.reach.items())),
             "planned": dict(sorted(self.planned.items())),
+            "never_reached": self.missing,
+            "vacuous": self.vacuous,
             "rechecked": self.rechecked,
             "real_accesses": self.real_accesses,
             "overlapping_schedules": self.overlapping,

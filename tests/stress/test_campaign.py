@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from onearena.stress.campaign import (
     arrivals_window,
 )
 from onearena.stress.engine import LocalEngine
-from onearena.stress.reach import count_of, planned, table_cells
+from onearena.stress.reach import count_of, judged_from, planned, table_cells
+from onearena.stress.report import summary_text
 from onearena.stress.run import RunResult
 from onearena.stress.summary import Histogram, Summary
 
@@ -112,15 +114,58 @@ def test_nondeterminism_comes_first() -> None:
     assert summary.exit_code() == 3
 
 
+def _summary_of(schedules: int, **fields: Any) -> Summary:
+    summary = Summary(planned_names=("step.admit", "step.never"), **fields)
+    summary.add(result(0))
+    summary.schedules = schedules
+    return summary
+
+
 def test_vacuity_is_judged_from_2000_schedules_on() -> None:
-    summary = Summary(planned_names=("step.admit", "step.never"))
-    for seed in range(1999):
-        summary.add(result(seed))
+    few = _summary_of(1999)
+    assert few.exit_code() == 0
+    assert "never reached: step.never\nnot judged: that takes 2000" in summary_text(few)
+    enough = _summary_of(2000)
+    assert enough.exit_code() == 5
+    assert enough.vacuous == ["step.never"]
+    assert "VACUITY" in summary_text(enough)
+    enough.reach["step.never"] = 1
+    assert enough.exit_code() == 0
+    assert "never reached" not in summary_text(enough)
+
+
+def test_rare_situations_are_judged_later_and_other_profiles_never() -> None:
+    late = {"step.never": 5000}
+    assert _summary_of(4999, judged_from=late).exit_code() == 0
+    assert "from 5000 schedules on" in summary_text(_summary_of(4999, judged_from=late))
+    assert _summary_of(5000, judged_from=late).exit_code() == 5
+    other = _summary_of(9999, default_profile=False)
+    assert other.exit_code() == 0
+    assert "default profile" in summary_text(other)
+    assert not Plan(strategy="pos").default_profile
+    assert not Plan(arrivals=(Arrival(0, 1, 1, ()),)).default_profile
+    assert Plan(models=("kimi-k3",)).default_profile
+
+
+def test_a_broken_rule_comes_before_vacuity() -> None:
+    summary = _summary_of(2000)
+    summary.add(result(1, "violation"))
+    assert summary.exit_code() == 1
+
+
+def test_cells_are_planned_where_they_can_be_reached() -> None:
+    assert set(table_cells()) <= set(planned("arena"))
+    toy = {name for name in planned("toy") if name.startswith("cell.")}
+    assert toy
+    assert not [name for name in toy if "move" in name or "zeroing" in name]
+    reach = {"cell.reader.fork.load.stream": 3}
+    summary = Summary(planned_names=("cell.reader.fork.load",), reach=reach, schedules=2000)
     assert summary.exit_code() == 0
-    summary.add(result(1999))
-    assert summary.exit_code() == 5
-    summary.reach["step.never"] = 1
-    assert summary.exit_code() == 0
+    # Nothing falls behind where all state is kept for good.
+    assert "step.window" not in planned("arena", ("deepseek-v3.2",))
+    assert "step.window" in planned("arena", ("gpt-oss-20b",))
+    assert set(judged_from("arena")) < set(judged_from("arena", ("kimi-k3",)))
+    assert set(judged_from("arena", ("kimi-k3",))) <= set(planned("arena", ("kimi-k3",)))
 
 
 def test_a_failure_stops_the_campaign_unless_told_otherwise() -> None:

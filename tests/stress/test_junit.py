@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from onearena.stress.cli import run
 from onearena.stress.junit import TEXTS_MAX, junit_xml
+from onearena.stress.reach import VACUITY_SCHEDULES
 from onearena.stress.report import RULES
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.summary import VACUITY_SCHEDULES, Summary
+from onearena.stress.summary import Summary
 
 
 def summary_of(*results: RunResult) -> Summary:
