@@ -101,6 +101,10 @@ evidence-threads: $(INSTALLED) $(COMPILED) ## Evidence: schedules on threads and
 evidence-exhaustive: $(INSTALLED) $(COMPILED) ## Evidence: every program of up to five calls at small scope (hours; resumable).
 	@ci/evidence $(BIN) exhaustive $(ARGS)
 
+.PHONY: evidence-shrink
+evidence-shrink: $(INSTALLED) $(COMPILED) ## Evidence: how small each planted fault's failure gets (an hour; resumable).
+	@ci/evidence $(BIN) shrink $(ARGS)
+
 .PHONY: evidence-metrics
 evidence-metrics: $(INSTALLED) $(COMPILED) ## Evidence: what being watched costs a campaign (minutes).
 	@ci/evidence $(BIN) metrics $(ARGS)

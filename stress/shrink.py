@@ -21,53 +21,43 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from onearena.core.errors import UsageError
-from onearena.stress.calls import Call
 from onearena.stress.choices import StepRecord
 from onearena.stress.recordings import dump_recording, parse_recording, same_failure
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.world import World
+from onearena.stress.shrink_parts import (
+    CALLS_MAX,
+    NO,
+    Size,
+    Tally,
+    Target,
+    is_device,
+    size_of,
+    weight,
+)
+from onearena.stress.workload import STEP_KINDS
 
 BUDGET_S: Final = 30.0
 REPLAYS_MAX: Final = 4000
+KINDS_FROM_STEPS: Final = 60
+"""In schedules longer than this whole kinds of step are tried first."""
 PAIRS_MAX: Final = 26
 """Most host steps of which all pairs are tried."""
-NO: Final = 999
-"""A chance decision of this value says no whatever its rate."""
 CHANCE_LEAST: Final = 100
 """Decisions that were ever this large are taken for chances, and `NO` is tried for them too."""
-PURE_CALLS: Final = frozenset(("fits", "snapshot"))
 
 SMALL_CALLS: Final = 6
 """With so few host calls nothing smaller is looked for."""
-SAMPLES: Final = 120
+SAMPLES: Final = 150
 """Short schedules drawn in one round."""
 SAMPLE_STEPS_MAX: Final = 60
-ROUNDS_MAX: Final = 3
+MODEL: Final = "arena.model"
+MODELS: Final = 9
+"""As many as there are; a value beyond the last one would be taken again from the first."""
+OFF: Final = "swarm.off"
+ROUNDS_MAX: Final = 4
 """Rounds without a gain after which the search ends."""
 
 Steps = tuple[StepRecord, ...]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Size:
-    """How large a failing schedule is; compared field by field, the first one first.
-
-    `host_calls` are calls of the world after set-up that may change the system's state;
-    `host_steps` the world's steps they belong to; `values` how far all decisions are from their
-    simplest, 0 (of chances: `NO`).
-    """
-
-    host_calls: int
-    host_steps: int
-    device_steps: int
-    values: int
-
-    def words(self) -> str:
-        """For people."""
-        return (
-            f"{self.host_calls} host calls in {self.host_steps} host steps, "
-            f"{self.device_steps} device steps"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,68 +77,6 @@ class Shrunk:
     seconds: float
     finished: bool
     verified: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What must stay: verdict, the first report's oracle and rule, the order oracle's rule if it
-    spoke, the last line of a crash.
-    """
-
-    verdict: str
-    first: tuple[str, str]
-    order_rule: str
-    crash: str
-
-    @classmethod
-    def of(cls, result: RunResult) -> Target:
-        """The failure of a run."""
-        first = result.violations[0] if result.violations else None
-        order = [v.rule for v in result.violations if v.oracle == "order"]
-        crash = result.crash.strip().splitlines()[-1] if result.verdict == "crash" else ""
-        return cls(
-            result.verdict,
-            ("", "") if first is None else (first.oracle, first.rule),
-            order[0] if order else "",
-            # Numbers in a message change with every candidate: the type of the error counts.
-            crash.partition(":")[0],
-        )
-
-    def met(self, result: RunResult) -> bool:
-        """Whether a run fails the same way; the order oracle may speak where it was silent."""
-        now = Target.of(result)
-        same = (now.verdict, now.first, now.crash) == (self.verdict, self.first, self.crash)
-        return same and self.order_rule in ("", now.order_rule)
-
-
-class _Tally:
-    """A probe: host calls, and the steps that could not be taken."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.skipped: set[int] = set()
-        self._world: World | None = None
-
-    def begin(self, world: World) -> None:
-        self._world = world
-        world.sut.follow(self._call)
-
-    def _call(self, call: Call) -> None:
-        assert self._world is not None, "calls come after begin"
-        if call.name not in PURE_CALLS and self._world.choices.step:
-            self.calls += 1
-
-    def tick(self) -> None:
-        assert self._world is not None, "ticks come after begin"
-        choices = self._world.choices
-        gone = choices.divergence
-        # A step that is not possible is named by its label, which has no dot; a decision has one.
-        if gone is not None and "." not in gone.name:
-            self.skipped.add(choices.step)
-        choices.divergence = None
-
-    def end(self) -> None:
-        self._world = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +116,7 @@ class Shrinker:
         self.target = Target.of(first)
         # Where the failure shows before the end of the run, no candidate needs its end.
         self.to_end = first.recording[-1].label == "drain" or first.verdict == "stuck"
-        outcome = self._replay(first.recording)
+        outcome = self._judge(replace(spec, recording=first.recording), CALLS_MAX)
         assert outcome is not None, f"{first.verdict} came once and not twice: {self.target}"
         self.steps, self.size = outcome.steps, outcome.size
         self.before = outcome.size
@@ -201,6 +129,7 @@ class Shrinker:
         try:
             # A simpler set-up may fail earlier: that drops whole ends of the schedule.
             self._simplify_names(setup=True)
+            self._vary_model()
             best = (self.size, self.steps)
             if self.rounds_max:
                 self._sample(0, below=self.size.host_calls)
@@ -226,6 +155,7 @@ class Shrinker:
         while True:
             before = self.size
             self._try(tuple(s for s in self.steps if not is_device(s)))
+            self._remove_kinds()
             self._remove(device=False)
             self._remove(device=True)
             self._simplify_decisions()
@@ -238,21 +168,16 @@ class Shrinker:
         fails the same way with fewer than `below` host calls. Whether there is one.
         """
         rng = random.Random(f"{self.spec.seed} {round_} {len(self.steps)}")
-        setup = self.steps[0].decisions
         found: _Outcome | None = None
         for _ in range(SAMPLES):
-            simpler = {
-                name: [_simplest(value) for value in values] if rng.random() < 0.5 else values
-                for name, values in setup.items()
-            }
             spec = replace(
                 self.spec,
                 seed=rng.getrandbits(63),
                 recording=None,
-                setup=simpler,
+                setup=self._drawn_setup(rng),
                 steps=rng.randint(8, SAMPLE_STEPS_MAX),
             )
-            outcome = self._judge(spec)
+            outcome = self._judge(spec, below - 1)
             if outcome is not None and outcome.size.host_calls < below:
                 below, found = outcome.size.host_calls, outcome
         if found is None:
@@ -260,6 +185,26 @@ class Shrinker:
         self.steps, self.size = found.steps, found.size
         self._prune(found)
         return True
+
+    def _drawn_setup(self, rng: random.Random) -> dict[str, list[int]]:
+        """Each name of the set-up as it is or at its simplest; the model is often another one, and
+        kinds of step that the schedule does without are mostly left out.
+        """
+        setup: dict[str, list[int]] = {}
+        for name, values in self.steps[0].decisions.items():
+            simple = [_simplest(value) for value in values]
+            setup[name] = simple if rng.random() < 0.5 else list(values)
+        if MODEL in setup and rng.random() < 0.7:
+            # A call that concerns each band counts once a band: few bands make short schedules.
+            setup[MODEL] = [rng.randrange(MODELS)]
+        if OFF in setup:
+            used = {step.label for step in self.steps[1:]}
+            optional = [kind for kind, (_, off) in STEP_KINDS.items() if off]
+            setup[OFF] = [
+                NO if kind in used or rng.random() < 0.2 else 0
+                for kind in optional[: len(setup[OFF])]
+            ]
+        return setup
 
     def _finish(self, *, finished: bool) -> Shrunk:
         spec = replace(self.spec, recording=self.steps, to_end=True)
@@ -287,23 +232,20 @@ class Shrinker:
 
     # -- one candidate
     def _replay(self, steps: Sequence[StepRecord]) -> _Outcome | None:
-        """Run a candidate; None if it does not fail the same way."""
-        return self._judge(replace(self.spec, recording=tuple(steps)))
+        """Run a candidate; None if it does not fail the same way, or takes more host calls."""
+        return self._judge(replace(self.spec, recording=tuple(steps)), self.size.host_calls)
 
-    def _judge(self, spec: RunSpec) -> _Outcome | None:
-        """Run it; None if it does not fail the same way."""
+    def _judge(self, spec: RunSpec, most: int) -> _Outcome | None:
+        """Run it; None if it does not fail the same way within `most` host calls."""
         if self.replays >= self.replays_max or time.process_time() >= self.end:
             raise _SpentError
         self.replays += 1
-        tally = _Tally()
+        tally = Tally(most)
         result = run_schedule(replace(spec, to_end=self.to_end), tally)
         if not self.target.met(result):
             return None
         kept = tuple(step for step in result.recording if step.label != "drain")
-        devices = sum(1 for step in kept[1:] if is_device(step))
-        values = sum(_weight(v) for step in kept for vs in step.decisions.values() for v in vs)
-        size = Size(tally.calls, len(kept) - 1 - devices, devices, values)
-        return _Outcome(kept, size, frozenset(tally.skipped))
+        return _Outcome(kept, size_of(kept, tally.calls), frozenset(tally.skipped))
 
     def _try(self, steps: Sequence[StepRecord]) -> bool:
         """Keep a candidate if it fails the same way and is smaller."""
@@ -331,6 +273,12 @@ class Shrinker:
 
     def _without(self, gone: set[int]) -> Steps:
         return tuple(step for i, step in enumerate(self.steps) if i not in gone)
+
+    def _remove_kinds(self) -> None:
+        """All steps of a kind at once, as long as there are many."""
+        for label in sorted({step.label for step in self.steps[1:]}):
+            if len(self.steps) > KINDS_FROM_STEPS:
+                self._try(tuple(s for i, s in enumerate(self.steps) if not i or s.label != label))
 
     def _remove(self, *, device: bool) -> None:
         """Delta debugging: runs of half of them, a quarter, ..., one; from the end backwards, since
@@ -380,6 +328,12 @@ class Shrinker:
             for name in self._names(setup=setup):
                 self._simplify_each(name, setup=setup)
 
+    def _vary_model(self) -> None:
+        """Another model may need fewer calls: those that concern each band count once a band."""
+        if MODEL in self.steps[0].decisions:
+            for value in range(MODELS):
+                self._try_all(MODEL, value, setup=True)
+
     def _simplify_names(self, *, setup: bool) -> None:
         for name in self._names(setup=setup):
             chance = self._largest(name) >= CHANCE_LEAST
@@ -410,7 +364,7 @@ class Shrinker:
             at, index = found[place]
             value = self.steps[at].decisions[name][index]
             for wanted in (NO, 0) if chance else (0, value // 2, value - 1):
-                if _weight(wanted) < _weight(value) and self._try_one(at, name, index, wanted):
+                if weight(wanted) < weight(value) and self._try_one(at, name, index, wanted):
                     break
             place += 1
 
@@ -420,7 +374,7 @@ class Shrinker:
             for i, step in enumerate(self.steps)
             if (not i) == setup
             for index, value in enumerate(step.decisions.get(name, ()))
-            if _weight(value)
+            if weight(value)
         ]
 
     def _try_one(self, at: int, name: str, index: int, value: int) -> bool:
@@ -428,16 +382,6 @@ class Shrinker:
             self.steps[at], name, lambda values: [*values[:index], value, *values[index + 1 :]]
         )
         return self._try((*self.steps[:at], step, *self.steps[at + 1 :]))
-
-
-def is_device(step: StepRecord) -> bool:
-    """Whether a step is the device's; the others are the host's."""
-    return step.label.startswith("dev:")
-
-
-def _weight(value: int) -> int:
-    """How far a value is from the simplest: 0, or, of a chance, `NO`."""
-    return NO - value if NO // 2 < value <= NO else value
 
 
 def _simplest(value: int) -> int:

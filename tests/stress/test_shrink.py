@@ -12,7 +12,8 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.cli import run
 from onearena.stress.recordings import dump_recording, load_recording, parse_recording
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.shrink import NO, Shrinker, Target
+from onearena.stress.shrink import Shrinker
+from onearena.stress.shrink_parts import NO, Target
 from onearena.stress.toy import BUGS
 
 
