@@ -23,10 +23,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from onearena.stress.mutants import Mutant, check_patches, load_registry
 from onearena.stress.mutants_cli import Hunters
+from onearena.stress.score import wilson
 
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "tests" / "mutants" / "registry.toml"
@@ -34,7 +35,6 @@ WAITING = ROOT / "tests" / "mutants" / "waiting.toml"
 STATE = ROOT / "build" / "evidence" / "mutants.jsonl"
 EVIDENCE = ROOT / "docs" / "evidence" / "mutants.json"
 PAGE = ROOT / "docs" / "mutants.md"
-Z95: Final = 1.959964
 
 CLAIM = (
     "each mutant is planted in product code in a process of its own; within the budget of "
@@ -194,17 +194,6 @@ def _document(
         },
         "mutants": rows,
     }
-
-
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """95% interval of a share (Wilson's score interval)."""
-    if not trials:
-        return 0.0, 1.0
-    share = hits / trials
-    middle = share + Z95**2 / (2 * trials)
-    spread = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
-    scale = 1 + Z95**2 / trials
-    return (middle - spread) / scale, (middle + spread) / scale
 
 
 def render(document: dict[str, Any]) -> str:

@@ -16,7 +16,9 @@ import click
 from onearena.core.errors import UsageError
 from onearena.stress.mutant_cache import cache_folder
 from onearena.stress.mutants import REGISTRY_DEFAULT, Mutant, load_registry
-from onearena.stress.stress_cli import parse_budget
+from onearena.stress.runs_cli import table
+from onearena.stress.score import median_interval, wilson
+from onearena.stress.stress_cli import SEED_MAX, parse_budget, parse_integer
 from onearena.stress.terminal import examples
 
 REPORT_VERSION: Final = 1
@@ -26,12 +28,15 @@ REPORT_VERSION: Final = 1
     epilog=examples(
         "onearena mutants --budget 60s",
         "onearena mutants --only M09,M27 --json",
+        "onearena mutants --seeds 0,100000,200000",
     )
 )
 @click.option("--only", default="", help="Ids of the mutants to plant, separated by commas.")
 @click.option("--budget", default="60s", show_default=True, help="Time for each mutant.")
 @click.option("--jobs", default=0, help="Mutants hunted at once; 0: one a core.")
-@click.option("--seed", default=0, help="First seed of each hunt.")
+@click.option(
+    "--seeds", default="0", metavar="A,B,..", show_default=True, help="First seeds of campaigns."
+)
 @click.option(
     "--registry",
     type=click.Path(path_type=Path),
@@ -40,39 +45,117 @@ REPORT_VERSION: Final = 1
     help="Registry of mutants (TOML).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def mutants(only: str, budget: str, jobs: int, seed: int, registry: Path, *, as_json: bool) -> int:
+def mutants(only: str, budget: str, jobs: int, seeds: str, registry: Path, *, as_json: bool) -> int:
     """Plant faults one at a time and count the ones an oracle reports.
 
-    A mutant counts as caught only by an oracle's report; crashes are counted apart.
-    Exit 0 when all were caught, 1 when one was missed.
+    A mutant counts as caught only by an oracle's report; crashes are counted apart. Each is hunted
+    once from each of the first seeds; the score is of all hunts, with a 95% interval.
+
+    Exit 0 when all hunts caught theirs, 1 when one was missed.
     """
     chosen = _choose(load_registry(registry), only)
     budget_s = parse_budget(budget)
+    firsts = _first_seeds(seeds)
     rows: list[dict[str, Any]] = []
     with (
-        Hunters(registry, budget_s, seed) as hunters,
+        Hunters(registry, budget_s, firsts[0]) as hunters,
         ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool,
     ):
-        hunts = [pool.submit(hunters.hunt, mutant) for mutant in chosen]
+        hunts = [pool.submit(hunters.hunt, mutant, first) for first in firsts for mutant in chosen]
         for done, future in enumerate(hunts, start=1):
             rows.append(future.result())
             if not as_json:
                 click.echo(_line(rows[-1], f"{done}/{len(hunts)}"))
-    caught = sum(row["caught"] for row in rows)
-    intended = sum("intended_after" in row for row in rows)
+    score = score_of(rows)
     if as_json:
         report = {
             "version": REPORT_VERSION,
             "budget_s": budget_s,
-            "first_seed": seed,
+            "first_seeds": firsts,
+            "score": score,
             "mutants": rows,
         }
         click.echo(json.dumps(report, indent=1))
     else:
-        click.echo(
-            f"caught {caught} of {len(rows)}, {intended} of them also by the intended oracle"
+        click.echo(score_text(score))
+    return 0 if score["caught"] == score["hunts"] else 1
+
+
+def _first_seeds(text: str) -> list[int]:
+    found = [parse_integer("--seeds", part, SEED_MAX) for part in text.split(",")]
+    if len(set(found)) != len(found):
+        raise UsageError("--seeds", text, "give each first seed once")
+    return found
+
+
+def score_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The score of hunts: all together, and each campaign by itself.
+
+    Intervals of shares are Wilson's; that of the median is of order statistics. Hunts of one mutant
+    from several seeds are taken as independent draws of the campaign.
+    """
+    caught = [row for row in rows if row["caught"]]
+    low, high = wilson(len(caught), len(rows))
+    found: dict[str, Any] = {
+        "hunts": len(rows),
+        "caught": len(caught),
+        "share": round(len(caught) / len(rows), 4),
+        "share_95": [round(low, 4), round(high, 4)],
+        "by_intended": sum("intended_after" in row for row in caught),
+        "crashed": sum(row["crashed"] for row in rows),
+        "missed": [f"{row['id']} from {row['first_seed']}" for row in rows if not row["caught"]],
+    }
+    if caught:
+        schedules = [row["schedules"] for row in caught]
+        median, least, most = median_interval(schedules)
+        found |= {"schedules_median": median, "schedules_median_95": [least, most]}
+        found["schedules_max"] = max(schedules)
+    campaigns = []
+    for first in dict.fromkeys(row["first_seed"] for row in rows):
+        own = [row for row in rows if row["first_seed"] == first]
+        hits = sum(row["caught"] for row in own)
+        low, high = wilson(hits, len(own))
+        campaigns.append(
+            {
+                "first_seed": first,
+                "hunts": len(own),
+                "caught": hits,
+                "share_95": [round(low, 4), round(high, 4)],
+            }
         )
-    return 0 if caught == len(rows) else 1
+    found["campaigns"] = campaigns
+    return found
+
+
+def score_text(score: dict[str, Any]) -> str:
+    """The score in a few lines, with a table of the campaigns if there are several."""
+    low, high = score["share_95"]
+    lines = [
+        (
+            f"caught {score['caught']} of {score['hunts']}, {score['by_intended']} of them also by "
+            f"the intended oracle; score {score['share']:.3f} (95%: {low:.3f} to {high:.3f})"
+        )
+    ]
+    if score["caught"]:
+        least, most = score["schedules_median_95"]
+        lines.append(
+            f"schedules to the report: median {score['schedules_median']} (95%: {least} to {most}),"
+            f" most {score['schedules_max']}"
+        )
+    if len(score["campaigns"]) > 1:
+        rows = [
+            (
+                row["first_seed"],
+                row["hunts"],
+                row["caught"],
+                f"{row['share_95'][0]:.3f} to {row['share_95'][1]:.3f}",
+            )
+            for row in score["campaigns"]
+        ]
+        lines.append(table(("first seed", "hunts", "caught", "95%"), rows, left=()))
+    if score["missed"]:
+        lines.append("missed: " + ", ".join(score["missed"]))
+    return "\n".join(lines)
 
 
 def _choose(known: tuple[Mutant, ...], only: str) -> list[Mutant]:
@@ -103,8 +186,9 @@ class Hunters:
         while not self._idle.empty():
             _end(self._idle.get())
 
-    def hunt(self, mutant: Mutant) -> dict[str, Any]:
+    def hunt(self, mutant: Mutant, first_seed: int | None = None) -> dict[str, Any]:
         """One mutant's row of the report; never raises for what the mutant does."""
+        first = self._seed if first_seed is None else first_seed
         row: dict[str, Any] = {
             "id": mutant.id,
             "title": mutant.title,
@@ -115,12 +199,13 @@ class Hunters:
             "crashed": 0,
             "schedules": 0,
             "seconds": 0.0,
+            "first_seed": first,
         }
-        return {**row, **self._ask(mutant)}
+        return {**row, **self._ask(mutant, first)}
 
-    def _ask(self, mutant: Mutant) -> dict[str, Any]:
+    def _ask(self, mutant: Mutant, first_seed: int) -> dict[str, Any]:
         worker = self._worker(mutant)
-        asked = {"id": mutant.id, "budget_s": self._budget_s, "first_seed": self._seed}
+        asked = {"id": mutant.id, "budget_s": self._budget_s, "first_seed": first_seed}
         assert worker.stdin is not None, worker
         assert worker.stdout is not None, worker
         try:
