@@ -3,11 +3,13 @@
 
     ci/evidence_explain.py draw --seed 7      # hunts, shrinks and explains three mutants
     ci/evidence_explain.py reveal             # once the answers are written
+    ci/evidence_explain.py again              # the same schedules, as today's pages tell them
 
 `draw` takes three mutants of different rules by a seeded draw and says nothing of which they are:
 the ids go to a file below build/. The reader gets `READER.md` and the pages, and writes
-`page-N.answer.md`. `reveal` refuses to speak before all answers are there, keeps a digest of each, and
-writes `page-N.truth.md`. Exit codes: 0 done, 1 a mutant was not caught, 2 usage.
+`page-N.answer.md`. `reveal` refuses to speak before all answers are there, keeps a digest of each,
+and writes `page-N.truth.md`. `again` leaves the pages that were read as they are and writes
+`page-N.now.*`. Exit codes: 0 done, 1 a mutant was not caught, 2 usage.
 """
 
 from __future__ import annotations
@@ -72,22 +74,59 @@ def make_page(mutant: Mutant, number: int, folder: Path) -> None:
     (folder / f"page-{number}.txt").write_text(explain_text(page) + "\n", encoding="utf-8")
 
 
+def retell(mutant: Mutant, number: int, folder: Path) -> None:
+    """In a process of its own: plant, replay the schedule that was read, explain it as of today."""
+    plant(mutant)
+    from onearena.stress.explain import explain, explain_text
+    from onearena.stress.explain_html import explain_html
+    from onearena.stress.recordings import parse_recording
+
+    name = f"page-{number}.choices.json"
+    spec, _ = parse_recording((folder / name).read_text(encoding="utf-8"))
+    page = explain(spec, file=name)
+    (folder / f"page-{number}.now.html").write_text(explain_html(page), encoding="utf-8")
+    (folder / f"page-{number}.now.txt").write_text(explain_text(page) + "\n", encoding="utf-8")
+
+
+def again() -> None:
+    """All pages, by the ids that their truths name."""
+    for number in range(1, COUNT + 1):
+        child("retell", number)
+
+
+def child(what: str, number: int) -> None:
+    """Make one page in a process of its own."""
+    command = [sys.executable, __file__, what, "--number", str(number)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        # What a mutant prints may name it: say only that it failed.
+        print(f"page {number}: not caught, or failed")
+        raise SystemExit(1)
+    print(f"page {number}: written")
+
+
+def id_of(number: int) -> str:
+    """Which mutant: from the truth once it is known, else from the file that nobody reads."""
+    truth = PAGES / f"page-{number}.truth.md"
+    if truth.is_file():
+        return truth.read_text(encoding="utf-8").split("`")[1]
+    name: str = json.loads(SECRET.read_text())["ids"][number - 1]
+    return name
+
+
 def draw(seed: int, only: int) -> None:
     """All pages, or one of them."""
     PAGES.mkdir(parents=True, exist_ok=True)
     SECRET.parent.mkdir(parents=True, exist_ok=True)
     found = drawn(seed)
+    if any(PAGES.glob("*.truth.md")):
+        print("the truth of these pages is out: take them away first")
+        raise SystemExit(2)
     SECRET.write_text(json.dumps({"seed": seed, "ids": [mutant.id for mutant in found]}))
     for number in range(1, COUNT + 1):
         if only and number != only:
             continue
-        command = [sys.executable, __file__, "page", "--number", str(number)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            # What a mutant prints may name it: say only that it failed.
-            print(f"page {number}: not caught, or failed; draw with another seed")
-            raise SystemExit(1)
-        print(f"page {number}: written")
+        child("page", number)
 
 
 def reveal() -> None:
@@ -122,7 +161,7 @@ def reveal() -> None:
 def main() -> None:
     """Parse and do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["draw", "reveal", "page"])
+    parser.add_argument("what", choices=["draw", "reveal", "again", "page", "retell"])
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--number", type=int, default=0)
     given = parser.parse_args()
@@ -130,10 +169,13 @@ def main() -> None:
         draw(given.seed, given.number)
     elif given.what == "reveal":
         reveal()
+    elif given.what == "again":
+        again()
     else:
-        name = json.loads(SECRET.read_text())["ids"][given.number - 1]
+        name = id_of(given.number)
         wanted = next(mutant for mutant in load_registry(REGISTRY) if mutant.id == name)
-        make_page(wanted, given.number, PAGES)
+        make = make_page if given.what == "page" else retell
+        make(wanted, given.number, PAGES)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from onearena.core.device.interface import Access
 from onearena.core.errors import UsageError
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.choices import StepRecord
 from onearena.stress.oracles.base import Violation
+from onearena.stress.oracles.fact_types import HOLE
 from onearena.stress.report import repro_lines
 from onearena.stress.rule_texts import rule_text
 from onearena.stress.run import RunResult, RunSpec, run_schedule
 from onearena.stress.terminal import COLUMNS_MAX
-from onearena.stress.timeline import HOST, Row, Timeline
+from onearena.stress.timeline import HOST, Row, Timeline, place_text
 
 ROWS_SHOWN_MAX: Final = 90
 BAR_COLUMNS: Final = 88
 EARLIER, LATER, ALONE = "A", "B", "X"
+OTHERS_SHOWN_MAX: Final = 4
 _CALL_SERIAL: Final = re.compile(r"call #(\d+)")
+# How the legality oracle names a use that is not over.
+_UNFINISHED: Final = re.compile(r"call #\d+: (\w+) on stream (\d+), operation (\d+), \w+")
 SIGNS: Final = {1: ".", 2: "L", 3: "p", 4: "v"}
 LEGEND: Final = "L live, p pending, v vacated, . hole, blank gap, ~ fenced, ^ the bytes in question"
 
@@ -77,6 +82,10 @@ class Explanation:
     steps: tuple[StepRecord, ...]
     labels: tuple[str, ...]
     repro: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    """What else was wrong, a sentence each: other oracles' reports, other pairs without order."""
+    host_unit: str = ""
+    """The name of the host unit that a report is about; "" for other reports."""
 
 
 def explain(spec: RunSpec, *, file: str = "") -> Explanation:
@@ -100,13 +109,16 @@ def explain(spec: RunSpec, *, file: str = "") -> Explanation:
         if id(timeline.rows[side.row]) in place
     )
     edge, fix = _edge(violation)
+    if not edge and len(sides) == 2:
+        edge, fix = _unsettled(sides, timeline)
+    reports = tuple(sorted(result.violations, key=lambda v: v is not violation))
     return Explanation(
         file=file,
         result=result,
         violation=violation,
         rule="" if violation is None else violation.rule,
         message="" if violation is None else named(violation.message, timeline.streams),
-        reports=tuple(sorted(result.violations, key=lambda v: v is not violation)),
+        reports=reports,
         rows=rows,
         left_out=left_out + timeline.dropped,
         sides=moved,
@@ -118,6 +130,8 @@ def explain(spec: RunSpec, *, file: str = "") -> Explanation:
         steps=result.recording,
         labels=tuple(timeline.labels),
         repro=tuple(repro_lines(result, path=file)),
+        others=tuple(_others(reports, timeline)),
+        host_unit=_host_unit(violation, timeline),
     )
 
 
@@ -137,9 +151,95 @@ def _sides(violation: Violation | None, timeline: Timeline) -> tuple[Side, ...]:
     serials = {int(n) for event in violation.events for n in _CALL_SERIAL.findall(event)}
     if isinstance(call := violation.details.get("call"), int):
         serials.add(call)
-    calls = [i for i, row in enumerate(rows) if row.kind == "call" and row.number in serials]
+    # A snapshot shows what an earlier call did, and is no row: the latest call before it is meant.
+    latest = max(serials, default=0)
+    calls = [i for i, row in enumerate(rows) if row.kind == "call" and row.number <= latest]
     place = calls[-1] if calls else len(rows) - 1
+    unfinished = _unfinished(violation, timeline)
+    if unfinished is not None and unfinished < place:
+        place = _let_go(violation, timeline, unfinished) or place
+        return _side(EARLIER, unfinished, timeline), _side(LATER, place, timeline)
     return (_side(ALONE, place, timeline),) if rows else ()
+
+
+def _unfinished(violation: Violation, timeline: Timeline) -> int | None:
+    """The row of the work that a report of the legality oracle says is not over."""
+    for event in violation.events:
+        match = _UNFINISHED.fullmatch(event)
+        if match is None or int(match[2]) >= len(timeline.streams):
+            continue
+        actor = timeline.streams[int(match[2])]
+        work = [
+            index
+            for index, row in enumerate(timeline.rows)
+            if row.kind == "enqueue" and row.actor == actor
+        ]
+        # Positions on a stream count from 1, and rows may have been dropped in a very long run.
+        if 0 < int(match[3]) <= len(work) and not timeline.dropped:
+            return work[int(match[3]) - 1]
+    return None
+
+
+def _let_go(violation: Violation, timeline: Timeline, after: int) -> int | None:
+    """The last call of the step in which the unit was let go: the report came with a snapshot,
+    which may have been taken some steps later.
+    """
+    wanted = violation.unit
+    first = timeline.rows[after].step
+    before: tuple[int, int] | None = None
+    for step in range(first, len(timeline.snapshots)):
+        now = None
+        for band in timeline.snapshots[step].bands:
+            if wanted is not None and band.name == wanted.band and band.states:
+                place = wanted.unit - band.low_unit
+                if 0 <= place < len(band.states):
+                    now = (band.states[place], band.ids[place])
+        is_live_again = before is not None and before[1] != 0 and now is not None and now[1] != 0
+        if now is not None and now != before and (now[0] == HOLE or is_live_again):
+            calls = [i for i, r in enumerate(timeline.rows) if r.kind == "call" and r.step == step]
+            return calls[-1] if calls and calls[-1] > after else None
+        before = now if now is not None and now[1] != 0 else before
+    return None
+
+
+def _unsettled(sides: Sequence[Side], timeline: Timeline) -> tuple[str, str]:
+    """What would have ended an unfinished use in time, for reports that are about no race."""
+    earlier, later = (timeline.rows[side.row] for side in sides)
+    after = timeline.rows[sides[0].row : sides[1].row]
+    events = [row.number for row in after if row.kind == "record" and row.actor == earlier.actor]
+    work = f"op {earlier.number} on {earlier.actor}"
+    event = f"event {events[0]}, recorded after it" if events else "an event recorded after it"
+    end = f"`{later.call or later.text}` in step {later.step}"
+    if earlier.actor == timeline.schedule:
+        edge = f"{work} must be over before {end}"
+    else:
+        edge = f"{timeline.schedule} must wait for {work} ({event}) before the end of {end}"
+    return edge, "or the host must have processed its use, or seen it end and retired it, by then"
+
+
+def _others(reports: Sequence[Violation], timeline: Timeline) -> Iterator[str]:
+    """Other reports, and the pairs that have no order either."""
+    for violation in reports[1:]:
+        at = f" at {violation.unit}" if violation.unit is not None else ""
+        message = violation.message.partition(" Missing: ")[0]
+        yield named(f"{violation.oracle}, rule {violation.rule}{at}: {message}", timeline.streams)
+    first = reports[0].details if reports and reports[0].oracle == "order" else {}
+    for race in timeline.order.races:
+        if race.earlier.plain() == first.get("earlier") and race.later.plain() == first.get(
+            "later"
+        ):
+            continue
+        access = Access(race.space, race.start_bytes, race.end_bytes, race.later.writes)
+        name, unit = place_text(access, timeline.snapshots[-1:], timeline.host_units)
+        where = f"{name}[{unit}]" if unit >= 0 else name
+        yield f"no order either: {race.later.name} after {race.earlier.name} on {where}"
+
+
+def _host_unit(violation: Violation | None, timeline: Timeline) -> str:
+    if violation is None or violation.bytes is None or violation.bytes.space != "host":
+        return ""
+    extent = (violation.bytes.start_bytes, violation.bytes.end_bytes)
+    return timeline.host_units.get(extent, "")
 
 
 def _side(mark: str, place: int, timeline: Timeline) -> Side:
@@ -266,15 +366,18 @@ def _head(page: Explanation) -> list[str]:
     if violation is None:
         return [*lines, f"verdict: {result.verdict}", *result.crash.rstrip().splitlines()]
     place = [str(violation.unit)] if violation.unit is not None else []
+    if page.host_unit:
+        place.append(f"host unit {page.host_unit}")
     if page.bytes is not None:
         place.append(f"arena bytes {page.bytes[0]} to {page.bytes[1] - 1}")
     at = f" at {', '.join(place)}" if place else ""
     lines.append(f"Rule {violation.rule} is broken{at} (seen by the oracle {violation.oracle}).")
     lines += _wrapped(page.message, "")
     lines += ["", *_wrapped(f"Rule {violation.rule}: {rule_text(violation.rule)}", "  ")]
-    others = [f"{v.oracle} (rule {v.rule})" for v in page.reports[1:]]
-    if others:
-        lines += _wrapped(f"Also reported by: {', '.join(dict.fromkeys(others))}.", "  ")
+    for other in page.others[:OTHERS_SHOWN_MAX]:
+        lines += _wrapped(f"Also: {other.rstrip('.')}.", "  ")
+    if len(page.others) > OTHERS_SHOWN_MAX:
+        lines.append(f"  and {len(page.others) - OTHERS_SHOWN_MAX} more.")
     return lines
 
 

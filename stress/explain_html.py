@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from onearena.core.snapshot import BandSnapshot
-from onearena.stress.explain import Explanation, Picture
+from onearena.stress.explain import OTHERS_SHOWN_MAX, Explanation, Picture
 from onearena.stress.report import RULES
 from onearena.stress.rule_texts import rule_text
 from onearena.stress.timeline import HOST, TRANSFERS, Row
@@ -106,18 +106,19 @@ def _head(page: Explanation) -> list[str]:
     if page.bytes is not None:
         start, end = page.bytes
         parts.append(f"<p>Bytes {start} to {end - 1} of the arena, {end - start} in all.</p>")
+    if page.host_unit:
+        parts.append(f"<p>In the host tier: the unit that is called {_t(page.host_unit)} here.</p>")
     short = RULES.get(violation.rule)
     title = f"Rule {violation.rule}" + (f": {short}" if short else "")
     parts.append(f"<h2>{_t(title)}</h2><p>{_t(rule_text(violation.rule))}</p>")
     if page.edge:
         parts.append(f"<p class='bad'>Missing: {_t(page.edge)}.</p><p>{_t(page.fix)}.</p>")
-    others = dict.fromkeys(f"{v.oracle} (rule {v.rule})" for v in page.reports[1:])
-    seen = f"Seen by the oracle {violation.oracle}"
-    parts.append(
-        f"<p class='dim'>{_t('; also by '.join([seen, ', '.join(others)]))}.</p>"
-        if others
-        else f"<p class='dim'>{_t(seen)}.</p>"
-    )
+    if page.others:
+        rest = len(page.others) - OTHERS_SHOWN_MAX
+        items = "".join(f"<li>{_t(other)}</li>" for other in page.others[:OTHERS_SHOWN_MAX])
+        more = f"<li>and {rest} more</li>" if rest > 0 else ""
+        parts.append(f"<p>Also:</p><ul>{items}{more}</ul>")
+    parts.append(f"<p class='dim'>{_t(f'Seen by the oracle {violation.oracle}')}.</p>")
     return parts
 
 

@@ -9,7 +9,7 @@ has the trace of one without it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,9 @@ from onearena.core.device.trace import (
 )
 from onearena.core.snapshot import BandSnapshot, Snapshot
 from onearena.stress.calls import Call
+from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.races import kind_name
+from onearena.stress.sut import Use
 from onearena.stress.timeline_words import CallWords
 
 if TYPE_CHECKING:
@@ -76,6 +78,12 @@ class Timeline:
         self.streams: list[str] = []
         self.dropped = 0
         self.blind = ""  # why no further snapshot could be taken, if so
+        self.schedule = ""  # name of the schedule stream
+        self.host_units: dict[
+            tuple[int, int], str
+        ] = {}  # host bytes -> the name of their last unit
+        # Unlike the run's own it goes on after the first race: a page tells of all of them.
+        self.order = OrderOracle(multiple=True)
         self._world: World | None = None
         self._order = -1
         self._held: list[Row] = []  # of a call whose answer is not known yet
@@ -87,6 +95,7 @@ class Timeline:
         """Follow this run."""
         self._world = world
         self.streams = world.device.trace.stream_names
+        self.schedule = self.streams[world.schedule]
         self._words = CallWords([band.name for band in world.bands], self.streams)
         world.device.trace.subscribe(self._record)
         world.sut.follow(self._call)
@@ -132,6 +141,9 @@ class Timeline:
             self._release()
             return
         text = self._words.text(call)
+        if isinstance(call.answer, Use):
+            for name, start, end in (*call.answer.host_reads, *call.answer.host_writes):
+                self.host_units[start, end] = self._words.host_name(name)
         row = Row(-1, step, HOST, "call", call.serial, text, call.name)
         own = [held for held in self._held if not held.call]
         within = [held for held in self._held if held.call]
@@ -154,6 +166,7 @@ class Timeline:
         if isinstance(record, ORDER_TYPES):
             self._order += 1
             order = self._order
+            self.order.feed(record)
         actor, kind, number, text, accesses = self._told(record)
         stack: tuple[str, ...] = ()
         call = ""
@@ -211,7 +224,7 @@ class Timeline:
             if row.step < self._step():
                 return
             if row.accesses and ";" not in row.text:
-                row.text += "; " + accesses_text(row.accesses, pictures)
+                row.text += "; " + accesses_text(row.accesses, pictures, self.host_units)
 
 
 def _caller(frame: FrameType | None) -> tuple[str, tuple[str, ...]]:
@@ -234,16 +247,21 @@ def _caller(frame: FrameType | None) -> tuple[str, tuple[str, ...]]:
     return call, tuple(lines)
 
 
-def place_text(access: Access, snapshots: Iterable[Snapshot]) -> tuple[str, int]:
+def place_text(
+    access: Access,
+    snapshots: Iterable[Snapshot],
+    host_units: Mapping[tuple[int, int], str] | None = None,
+) -> tuple[str, int]:
     """What bytes an access touches: a band and a unit in the first picture that shows it, or words
-    and -1.
+    and -1. `host_units` names host bytes.
     """
     if access.space is Space.BUFFER:
         return "its resolved ids", -1
     if access.space is Space.TABLE:
         return "the id table", -1
     if access.space is Space.HOST:
-        return f"host[{access.start}:{access.end})", -1
+        name = (host_units or {}).get((access.start, access.end))
+        return f"host {name}" if name else f"host[{access.start}:{access.end})", -1
     for picture in snapshots:
         for band in picture.bands:
             unit = unit_at(band, access.start)
@@ -260,7 +278,11 @@ def unit_at(band: BandSnapshot, byte: int) -> int | None:
     return unit if band.low_unit <= unit < band.high_unit else None
 
 
-def accesses_text(accesses: Iterable[Access], snapshots: Iterable[Snapshot]) -> str:
+def accesses_text(
+    accesses: Iterable[Access],
+    snapshots: Iterable[Snapshot],
+    host_units: Mapping[tuple[int, int], str] | None = None,
+) -> str:
     """`reads full 3-5; writes full 5, state 2`."""
     pictures = list(snapshots)
     parts: list[str] = []
@@ -269,7 +291,7 @@ def accesses_text(accesses: Iterable[Access], snapshots: Iterable[Snapshot]) -> 
         units: dict[str, list[int]] = {}
         for access in listed:
             if access.writes == writes:
-                name, unit = place_text(access, pictures)
+                name, unit = place_text(access, pictures, host_units)
                 units.setdefault(name, []).append(unit)
         if units:
             parts.append(f"{verb} " + ", ".join(_runs(name, row) for name, row in units.items()))

@@ -55,6 +55,10 @@ class CallWords:
         line = words + self._answer(call)
         return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 3] + "..."
 
+    def host_name(self, unit: int) -> str:
+        """`h1`, `h2`, ...: the name that texts give a host unit."""
+        return self._names((unit,), host=True)
+
     def _answer(self, call: Call) -> str:
         if call.error is not None:
             name = type(call.error).__name__
