@@ -19,7 +19,10 @@ def wilson(hits: int, trials: int) -> tuple[float, float]:
     middle = share + Z95**2 / (2 * trials)
     spread = Z95 * math.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))
     scale = 1 + Z95**2 / trials
-    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+    # The bound is exactly 0 or 1 where all trials agree; rounding would miss it by a hair.
+    low = (middle - spread) / scale if hits else 0.0
+    high = (middle + spread) / scale if hits < trials else 1.0
+    return low, high
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
