@@ -254,10 +254,9 @@ def _fence(fence: Checked, size: int) -> FenceSnapshot:
 
 
 def _use(use: Checked, bands: int) -> UseRow:
-    reads = use.rows("reads", width=3, most=RUNS_MAX)
-    writes = use.rows("writes", width=3, most=RUNS_MAX)
-    if any(not 0 <= band < max(bands, BANDS_MAX * 2) for band, _, _ in (*reads, *writes)):
-        raise use.wrong("reads", "runs of known bands")
+    # A use may touch host units too: those are in no band, and on no map.
+    reads = [run for run in use.rows("reads", width=3, most=RUNS_MAX) if 0 <= run[0] < bands]
+    writes = [run for run in use.rows("writes", width=3, most=RUNS_MAX) if 0 <= run[0] < bands]
     return UseRow(
         serial=use.integer("serial"),
         kind=KINDS[use.integer("kind", most=len(KINDS) - 1)],

@@ -26,6 +26,7 @@ FRAMES_MAX: Final = 20_000
 FAILURES_MAX: Final = 1000
 CAMPAIGNS_MAX: Final = 5000
 HEAD_BYTES_MAX: Final = 1 << 16
+CHECKED_BYTES: Final = 128
 _KIND: Final = re.compile(rb'\{"kind":"(frame|failure|campaign)"')
 _WHEN: Final = re.compile(
     rb'\{"kind":"frame","taken_s":([0-9.e+]{1,32}),"schedule":(-?[0-9]{1,19}),"step":(-?[0-9]{1,9}),'
@@ -81,6 +82,7 @@ class RecordSource:
         self._lock = threading.Lock()
         self._samples: list[Sample] = []
         self._inode = -1
+        self._head = self._tail = b""
         self._read_to = 0
         self._lines = 0
         self.refresh()
@@ -93,7 +95,7 @@ class RecordSource:
                 raise SourceError(
                     f"{self.name}: it has {facts.st_size} bytes, and {FILE_BYTES_MAX} are read"
                 )
-            if facts.st_ino != self._inode or facts.st_size < self._read_to:
+            if facts.st_ino != self._inode or not self._same(file):
                 self._begin(file, facts.st_ino)
             if facts.st_size > self._read_to:
                 file.seek(self._read_to)
@@ -137,11 +139,18 @@ class RecordSource:
             reason = error.strerror or type(error).__name__
             raise SourceError(f"{self.name}: it cannot be read ({reason})") from None
 
+    def _same(self, file: IO[bytes]) -> bool:
+        """Whether what was read is still there: its first and its last bytes say so."""
+        file.seek(0)
+        head = file.read(len(self._head))
+        file.seek(max(0, self._read_to - len(self._tail)))
+        return head == self._head and file.read(len(self._tail)) == self._tail
+
     def _begin(self, file: IO[bytes], inode: int) -> None:
         self.frames, self.failures, self.campaigns = [], [], []
         self._samples = []
-        self._inode, self._read_to, self._lines = inode, 0, 0
         file.seek(0)
+        self._inode = -1  # until its first line is known to be right
         head = file.readline(HEAD_BYTES_MAX)
         where = f"{self.name}, line 1"
         if not head.endswith(b"\n"):
@@ -158,7 +167,8 @@ class RecordSource:
                 f"{self.name}: records of version {RECORD_VERSION} are understood, and this one is "
                 f"{kind_of(version)}"
             )
-        self._read_to, self._lines = len(head), 1
+        self._inode, self._read_to, self._lines = inode, len(head), 1
+        self._head, self._tail = head[:CHECKED_BYTES], head[-CHECKED_BYTES:]
 
     def _whole_lines(self, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         self.torn = False
@@ -174,6 +184,7 @@ class RecordSource:
                 return
             self._read_to += len(line)
             self._lines += 1
+            self._tail = line[-CHECKED_BYTES:]
             yield offset, line
 
     def _take(self, offset: int, line: bytes) -> None:

@@ -56,9 +56,16 @@ def words(at):
     return "\n".join(str(each.value) for kind in kinds for each in kind)
 
 
+def query(at, name):
+    """A parameter of the page's address."""
+    value = dict(at.query_params)[name]
+    return value[0] if isinstance(value, list) else value
+
+
 def map_of(at):
     """The data of the map component."""
     found = [json.loads(each.proto.json) for each in at.get("bidi_component")]
+    assert found, words(at)
     return next(each for each in found if "arena_bytes" in each)
 
 
@@ -72,7 +79,7 @@ def test_every_page_of_a_record_has_its_title_and_no_exception(app, folder, page
     assert not at.exception
     assert at.title[0].value.lower() == page
     if page != "plan":
-        assert dict(at.query_params)["source"] == ["failing.jsonl"]
+        assert query(at, "source") == "failing.jsonl"
 
 
 def test_the_failure_is_told_with_its_rule_its_edge_and_the_line_to_copy(app, folder):
@@ -80,9 +87,9 @@ def test_the_failure_is_told_with_its_rule_its_edge_and_the_line_to_copy(app, fo
     assert "Rule 6 broken: seed 0 of toy:last-use-only, made small" in at.subheader[0].value
     assert "Missing" in at.error[0].value
     assert any("onearena stress --system toy:last-use-only --seed 0" in c.value for c in at.code)
-    step = int(dict(at.query_params)["step"][0])
+    step = int(query(at, "step"))
     at.button[0].click().run()  # step back
-    assert int(dict(at.query_params)["step"][0]) < step
+    assert int(query(at, "step")) < step
     assert not at.exception
 
 
@@ -103,7 +110,7 @@ def test_a_link_leads_to_the_recorded_step(app, folder):
     at = to(at, "history")
     assert not at.exception
     assert map_of(at)["key"].split("/")[2:] == [str(wanted["epoch"]), str(wanted["step"])]
-    assert dict(at.query_params)["step"] == [moment]
+    assert query(at, "step") == moment
     if len(frames) > 2:
         at.button[0].click().run()  # the first moment
         assert map_of(at)["key"].split("/")[3] == str(frames[0]["step"])
@@ -113,7 +120,7 @@ def test_another_source_is_chosen_in_the_side_bar(app, folder):
     at = app(Settings(folder=str(folder), file="failing.jsonl"))
     at.sidebar.selectbox[0].select("clean.jsonl").run()
     assert not at.exception
-    assert dict(at.query_params)["source"] == ["clean.jsonl"]
+    assert query(at, "source") == "clean.jsonl"
 
 
 @pytest.mark.parametrize(
