@@ -78,6 +78,7 @@ class _Connection(asyncio.Protocol):
         self.asking = False  # a whole request is there, and its answer is not
         self._buffer = bytearray()
         self._ending = False
+        self._ready = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client is there, on a plain connection."""
@@ -88,11 +89,16 @@ class _Connection(asyncio.Protocol):
     def ready(self, transport: asyncio.Transport) -> None:
         """Requests may come: at once, or after the handshake of TLS."""
         self.transport = transport
-        transport.set_write_buffer_limits(high=0)
+        self._ready = True
+        # Not 0: TLS takes an empty buffer for a full one then, and nothing written ends that.
+        transport.set_write_buffer_limits(high=1, low=0)
+        self.server.later(0.0, self._go_on)  # a request may have come with the end of the handshake
 
     def data_received(self, data: bytes) -> None:
         """More of a request; what comes while one is answered waits, up to a bound."""
         self._buffer += data
+        if not self._ready:
+            return  # or it would be answered on the plain transport below that of TLS
         if not self.busy:
             self._next()
         elif len(self._buffer) > HEAD_BYTES_MAX and self.transport is not None:

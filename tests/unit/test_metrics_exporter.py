@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gc
 import http.client
@@ -542,6 +543,24 @@ def test_tls_serves_those_who_trust_it(registry, serve, certificates):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises(OSError):  # noqa: PT011 - which one depends on the library
         request(exporter, "/healthz", context=old)
+
+
+def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered_in_tls(
+    registry, serve, certificates, monkeypatch
+):
+    """Bytes may reach a connection before the handshake's task has told it that it is secure."""
+    started = asyncio.BaseEventLoop.start_tls
+
+    async def late(*arguments, **settings):
+        secure = await started(*arguments, **settings)
+        await asyncio.sleep(0.2)
+        return secure
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "start_tls", late)
+    fresh(registry)
+    security = Security(certificate=certificates / "server.pem", key=certificates / "server.key")
+    exporter = serve(security=security)
+    assert request(exporter, "/healthz", context=trusting(certificates))[0] == 200
 
 
 def raw_or_nothing(exporter, data):
