@@ -1,7 +1,7 @@
 """Compile every kernel of the cuda device to PTX and assemble it; read what came out. Needs no GPU.
 
-Compiler and assembler come from the package `nvidia-cuda-nvcc-cu12` that the `dev` extra pins, never
-from what a machine happens to have: the version in each PTX text is compared with the package's.
+Compiler and assembler come from the package `nvidia-cuda-nvcc-cu12` that the `dev` extra pins,
+never from what a machine happens to have: the version in each PTX text is compared with its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def package_folder() -> Path:
 
 
 def toolkit(folder: Path, package: Path) -> None:
-    """Lay the package out as numba looks for a toolkit: it wants a version in the library's name."""
+    """Lay the package out as numba looks for a toolkit: with a version in the library's name."""
     libraries = folder / "nvvm" / "lib64"
     libraries.mkdir(parents=True)
     (libraries / "libnvvm.so.4").symlink_to(package / "nvvm" / "lib64" / "libnvvm.so")

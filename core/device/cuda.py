@@ -17,7 +17,7 @@ from typing import Any, Final
 from onearena.core.device.cuda_api import Checked, CudaApi
 from onearena.core.device.cuda_launches import Lane, Launched, Launcher
 from onearena.core.device.cuda_memory import CONTROL_WORDS, CudaMemory
-from onearena.core.device.cuda_programs import fill_block, groups_of
+from onearena.core.device.cuda_programs import fill_block, groups_of, without_pauses
 from onearena.core.device.interface import EventId, OpId, StreamId, TransferId, TransferStatus, Work
 from onearena.core.device.threads_log import AccessLog
 from onearena.core.device.threads_programs import Pacing, RowFailure, compile_work
@@ -60,8 +60,8 @@ class CudaDevice:
         timeout_s: float = 30.0,
         graphs: bool = True,
     ) -> None:
-        """`seed` draws pauses inside accesses (0: none) and which forwards run as graphs; no
-        decision depends on it. `timeout_s` bounds every wait of the host.
+        """`seed` draws pauses inside accesses (0: none); no decision depends on it. `timeout_s`
+        bounds every wait of the host. `graphs`: every second forward is a replay of a graph.
         """
         self.memory = memory
         self.trace = Trace() if trace is None else trace
@@ -81,6 +81,7 @@ class CudaDevice:
         self._seen_events: set[EventId] = set()
         self._next_event = 0
         self._next_number = 0
+        self._forwards = 0
         self._open: dict[TransferId, Launched] = {}
         self._ended: dict[TransferId, TransferStatus] = {}
         self._free_control = list(range(CONTROL_WORDS - 1, -1, -1))
@@ -290,12 +291,15 @@ class CudaDevice:
     def _run(self, lane: Lane, number: int, work: Work, *, control: int) -> Launched:
         memory = self.memory
         program = compile_work(number, work, memory.layout, Pacing(0, self._seed))
+        program.rows = without_pauses(program.rows)
         groups = groups_of(program.rows, stoppable=control >= 0)
         block = memory.take_rows(program.rows.size + 2 * len(groups))
         words = fill_block(block.host, program.rows, groups, control=control, number=number + 1)
         program.rows = block.host[: program.rows.size].reshape(program.rows.shape)
         program.lane = lane.number
-        as_graph = self._graphs and work.kind == UseKind.FORWARD and number % 2 == 0
+        # Every second forward, so that both ways of running one meet each other.
+        self._forwards += work.kind == UseKind.FORWARD
+        as_graph = self._graphs and work.kind == UseKind.FORWARD and self._forwards % 2 == 0
         return self._launcher.run(
             lane, program, groups, block, words, control=control, as_graph=as_graph
         )

@@ -166,8 +166,10 @@ class Launcher:
         as_graph: bool,
     ) -> Launched:
         """Enqueue a whole program, whose `words` words are in `block`."""
-        graph = self._graph(groups, words) if as_graph else None
-        if graph is None:
+        graph = self._graph(groups, words) if as_graph and groups else None
+        if not groups:
+            pass  # a host callable, or nothing: there is no verdict to wait for
+        elif graph is None:
             self._upload(lane, block, words)
             for index, group in enumerate(groups):
                 self._group(lane, group, index, block, program)

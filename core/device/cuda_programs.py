@@ -40,6 +40,24 @@ class Group(NamedTuple):
     when: int = _ALWAYS
 
 
+def without_pauses(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows that touch something: gates, spins and sleeps are between accesses, and here the
+    launches are. Rows that name other rows name them where they are now. O(rows).
+    """
+    codes = rows[:, kernels.C_CODE].copy()
+    codes[0] = 0  # the head's first column is no code
+    stays = codes < kernels.R_GATE
+    if stays.all():
+        return rows
+    place = np.cumsum(stays) - 1
+    kept = rows[stays]
+    kept[0, kernels.H_END] = stays[: rows[0, kernels.H_END]].sum()
+    stores = np.flatnonzero(kept[:, kernels.C_CODE] == kernels.R_BUFFER_WRITE)
+    stores = stores[stores > 0]
+    kept[stores, kernels.C_END] = place[kept[stores, kernels.C_END]]
+    return kept
+
+
 def groups_of(rows: NDArray[np.int64], *, stoppable: bool) -> tuple[Group, ...]:
     """The launches of a program, in order. O(rows)."""
     listed: list[list[int]] = rows.tolist()

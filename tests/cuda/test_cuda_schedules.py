@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -35,11 +36,14 @@ def test_recordings_of_the_model_replay_on_cuda_over_the_fake(first: int) -> Non
 
 
 def test_forwards_run_as_graph_replays_too() -> None:
-    result, gpu = run_on_fake(RunSpec(0, device="cuda"))
-    assert result.verdict == "pass"
-    assert gpu.calls["replay"] > 5
-    assert gpu.calls["launch"] > 20
-    assert gpu.calls["capture_begin"] < gpu.calls["replay"], "captured once, replayed"
+    calls: Counter[str] = Counter()
+    for seed in (2, 4, 5):
+        result, gpu = run_on_fake(RunSpec(seed, device="cuda"))
+        assert result.verdict == "pass"
+        calls.update(gpu.calls)
+    assert calls["replay"] > 10
+    assert calls["launch"] > 50
+    assert calls["capture_begin"] < calls["replay"], "captured once, replayed"
 
 
 def test_nothing_on_the_path_waits_for_the_device() -> None:
