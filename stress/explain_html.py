@@ -34,7 +34,8 @@ h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-t
 pre, code { font: 13px/1.45 ui-monospace, monospace; } pre { overflow-x: auto; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 td, th { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; }
-svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg text { font: 12px system-ui, sans-serif; fill: var(--ink);
+  paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
 svg .small { font-size: 11px; fill: var(--dim); } svg .badtext { fill: var(--bad); }
 .lane { stroke: var(--line); } .edge { stroke: var(--dim); fill: none; }
 .missing { stroke: var(--bad); stroke-width: 2.5; stroke-dasharray: 6 5; fill: none; }

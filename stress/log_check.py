@@ -128,6 +128,7 @@ class LogChecker:
             "order_events": self.order.events_kept,
             "open_uses": len(self._uses),
             "open_transfers": len(self._transfers),
+            "declared_works": self.recorded.open_works,
             "unfinished_ops": sum(map(len, self._unfinished)),
             "runs_of_numbers": len(self._seen_uses) + len(self._seen_events),
             "streams": len(self._streams),

@@ -72,6 +72,11 @@ class RecordedOracle:
         """Nothing is left to say."""
         return NO_VIOLATIONS
 
+    @property
+    def open_works(self) -> int:
+        """Operations and transfers that have not ended."""
+        return len(self._open)
+
     def undeclared(self, number: int, access: Access) -> tuple[Violation, ...]:
         """The device itself found that `number` touches bytes it did not declare."""
         known = self._open.get(number)
