@@ -42,6 +42,7 @@ from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
 from onearena.stress.oracles.table_reach import TableReach
+from onearena.stress.strategies.coverage import is_guided, run_guided
 from onearena.stress.strategies.pct import Pct
 from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
 from onearena.stress.sut import SystemUnderTest
@@ -252,6 +253,8 @@ def run_schedule(
     """Run one schedule to its end or to the first broken rule. Never raises for what the system
     does. `probe` looks on and changes nothing. `choices` takes all decisions in the seed's place.
     """
+    if choices is None and is_guided(spec):
+        return run_guided(spec, _run_drawn, probe)
     started = time.perf_counter()
     recording = spec.recording
     if choices is None:
@@ -312,6 +315,11 @@ def run_schedule(
         strategy_asked=spec.strategy,
         seconds=time.perf_counter() - started,
     )
+
+
+def _run_drawn(spec: RunSpec, probe: Probe | None) -> RunResult:
+    """A schedule of its own: part of no block of coverage-guided ones."""
+    return run_schedule(spec, probe, choices=Choices(spec.seed, setup=spec.setup))
 
 
 def _pct(strategy: object) -> tuple[int, int, int]:

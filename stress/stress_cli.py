@@ -219,9 +219,9 @@ def check_names(system: str, model: str) -> None:
 
 def check_strategy(strategy: str) -> None:
     """Refuse a strategy that is none."""
-    from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
+    from onearena.stress.strategies.portfolio import DEFAULT, GUIDED, STRATEGIES
 
-    known = (DEFAULT, *STRATEGIES, "exhaustive")
+    known = (DEFAULT, *STRATEGIES, GUIDED, "exhaustive")
     if strategy not in known:
         names = ", ".join(known)
         raise UsageError("--strategy", strategy, f"give one of {names}")

@@ -12,6 +12,9 @@ from onearena.stress.strategies.pos import PartialOrder
 from onearena.stress.strategies.slow_writer import SlowWriter
 
 DEFAULT: Final = "portfolio"
+GUIDED: Final = "coverage"
+GUIDED_BLOCKS: Final = 16
+"""Of the portfolio, one block of seeds in so many is coverage-guided; see `coverage.py`."""
 
 STRATEGIES: Final[dict[str, Make]] = {
     "random": RandomWalk,
@@ -93,8 +96,11 @@ class PctCount:
 
 
 def shares_text(counts: Mapping[str, int]) -> str:
-    """`random 33 (4/16), ...`: schedules by strategy, with their share of the portfolio."""
+    """`random 33 (4/17), ...`: schedules by strategy, with their share of the portfolio."""
     whole = sum(SHARES.values())
-    return ", ".join(
+    parts = [
         f"{name} {counts[name]} ({SHARES[name]}/{whole})" for name in SHARES if counts.get(name)
-    )
+    ]
+    if counts.get(GUIDED):
+        parts.append(f"{GUIDED} {counts[GUIDED]} (one block of seeds in {GUIDED_BLOCKS})")
+    return ", ".join(parts)
