@@ -116,8 +116,10 @@ def drop_run(folder: Path) -> int:
     return others
 
 
-def sources_hash() -> str:
-    """A hash of all code that a schedule runs: results of two versions are not mixed."""
+def sources_hash(system: str = "") -> str:
+    """A hash of all code that a schedule runs: results of two versions are not mixed. Of a system
+    named `path/to/file.py:factory` the file counts too; what it imports does not.
+    """
     import onearena.core
     import onearena.stress
 
@@ -127,4 +129,7 @@ def sources_hash() -> str:
             for path in sorted(Path(top).rglob("*.py")):
                 digest.update(path.relative_to(top).as_posix().encode() + b"\0")
                 digest.update(path.read_bytes())
+    file = Path(system.rpartition(":")[0])
+    if file.suffix == ".py" and file.is_file():
+        digest.update(file.read_bytes())
     return digest.hexdigest()

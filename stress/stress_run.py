@@ -54,12 +54,15 @@ def resume(run: str, asked: Plan, *, extends: bool) -> tuple[RunStore, Plan]:
     """
     from onearena.stress.run_folders import find_run, sources_hash
     from onearena.stress.run_store import RunStore
+    from onearena.stress.user_systems import check_trusted, is_user_system
 
     folder = find_run("--resume", run)
     store = RunStore.open(folder, writes=True)
     try:
         plan = store.plan()
-        _check_sources(run, store.meta("sources"), sources_hash())
+        if is_user_system(plan.system):
+            check_trusted(plan.system, "--resume")  # a file names it, the user has not
+        _check_sources(run, store.meta("sources"), sources_hash(plan.system))
         if extends:
             _check_end(plan, asked)
             plan = replace(plan, last=asked.last)
@@ -108,7 +111,7 @@ def run_plan(plan: Plan, session: Session) -> int:
     store, resumed = session.store, session.store is not None
     if store is None:
         folder = new_run() if session.folder is None else session.folder
-        store = RunStore.create(folder, plan, sources_hash())
+        store = RunStore.create(folder, plan, sources_hash(plan.system))
     folder = store.path.parent
     with store:
         names = planned(plan.system, plan.models)
@@ -133,7 +136,7 @@ def run_plan(plan: Plan, session: Session) -> int:
             summary = campaign.run(on_result)
         finally:
             progress.close()
-        text = summary_text(summary) + "\n" + _where(folder, store.meta("status"))
+        text = summary_text(summary) + "\n" + _where(plan, folder, store.meta("status"))
         small: list[dict[str, Any]] = []
         if session.shrinks and not summary.interrupted:
             from onearena.stress.auto_shrink import shrink_distinct
@@ -155,12 +158,14 @@ def _engine(plan: Plan, session: Session) -> Engine | None:
     return RayEngine(plan, plan.jobs, os.environ.get("RAY_ADDRESS"))
 
 
-def _where(folder: Path, status: str) -> str:
+def _where(plan: Plan, folder: Path, status: str) -> str:
     """Where the results are, and how to go on."""
+    from onearena.stress.user_systems import trusting
+
     shown = shlex.quote(str(folder))
     if status == "complete":
         return f"kept in {shown}; see onearena runs show {shown}"
-    line = f"resume: onearena stress --resume {shown}"
+    line = f"resume: {trusting(plan.system)}onearena stress --resume {shown}"
     if status == "failed":
         line += " --keep-going"
     elif status == "budget":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from onearena.stress.run_report import look, read_run
 # Sources that somebody edits while the tests run are not what these tests are about.
 CODE = """
 from onearena.stress import run_folders
-run_folders.sources_hash = lambda: "a test"
+run_folders.sources_hash = lambda _: "a test"
 from onearena.stress.cli import main
 main()
 """
@@ -36,7 +37,7 @@ SEEDS = 24
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Campaigns run in this process: no worker has to start."""
 
-    monkeypatch.setattr("onearena.stress.run_folders.sources_hash", lambda: "a test")
+    monkeypatch.setattr("onearena.stress.run_folders.sources_hash", lambda _: "a test")
 
     def engine(plan: Plan, live: object) -> Engine:
         return HereEngine(plan)
@@ -188,10 +189,23 @@ def test_what_cannot_be_resumed(
     assert look(kept / "0001").schedules == 3
 
 
+def test_a_system_that_a_file_names_is_not_run_unasked(
+    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = '"system": "toy"', '"system": "evil.py:make"'
+    store = sqlite3.connect(kept / "0001" / STORE_NAME, isolation_level=None)
+    store.execute("UPDATE meta SET value = replace(value, ?, ?) WHERE key = 'plan'", plan)
+    store.close()
+    assert look(kept / "0001").system == "evil.py:make"
+    monkeypatch.delenv("ONEARENA_SYSTEM", raising=False)
+    assert run(["stress", "--resume", "0001"]) == 2
+    assert "if you trust that code" in capsys.readouterr().err
+
+
 def test_changed_sources_are_not_mixed(
     kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onearena.stress.run_folders.sources_hash", lambda: "others")
+    monkeypatch.setattr("onearena.stress.run_folders.sources_hash", lambda _: "others")
     assert run(["stress", "--resume", "0001"]) == 2
     assert "sources have changed" in capsys.readouterr().err
 
@@ -227,8 +241,6 @@ def test_runs_list_and_compare(kept: Path, capsys: pytest.CaptureFixture[str]) -
 def test_compare_sees_worse_seeds_and_nondeterminism(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sqlite3
-
     assert run(["stress", "--system", "toy", "--seeds", "0:3", "--json"]) == 0
     store = sqlite3.connect(kept / "0002" / STORE_NAME, isolation_level=None)
     store.execute("UPDATE schedules SET digest = 'another' WHERE seed = 1")
