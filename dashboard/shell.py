@@ -276,10 +276,11 @@ def refreshing(draw: Callable[[], None], *, live: bool) -> None:
 
 
 def looked() -> tuple[tuple[int, int] | None, int | None]:
-    """The window looked at and the address picked: the map's own, at first the link's."""
-    if MAP_KEY in st.session_state:
-        view, picked = looked_at(MAP_KEY)
-    else:
-        view, picked = linked_view(), linked_number("pick")
+    """The window looked at and the address picked: the link's until the user does something."""
+    view, viewed, picked, chosen = looked_at(MAP_KEY)
+    if not viewed:
+        view = linked_view()
+    if not chosen:
+        picked = linked_number("pick")
     write_link(view=None if view is None else f"{view[0]}-{view[1]}", pick=picked)
     return view, picked

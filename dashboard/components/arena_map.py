@@ -13,6 +13,8 @@ from onearena.dashboard.map_model import LAYOUT
 HERE: Final = Path(__file__).resolve().parent
 NAME: Final = "onearena.arena_map"
 BAR_HEIGHT: Final = 40
+UNTOUCHED: Final = "untouched"
+"""What the map says before its user has done anything: then the page's link counts."""
 
 
 def _file(suffix: str) -> str:
@@ -36,25 +38,29 @@ def arena_map(data: Mapping[str, Any], *, key: str, changed: Callable[[], None] 
     _MOUNT(
         key=key,
         data=dict(data),
-        default={"view": None, "picked": None},
+        default={"view": UNTOUCHED, "picked": UNTOUCHED},
         height=LAYOUT.height + BAR_HEIGHT,
         on_view_change=changed,
         on_picked_change=changed,
     )
 
 
-def looked_at(key: str) -> tuple[tuple[int, int] | None, int | None]:
-    """The window that the user looks at, and the address picked; None where there is none."""
+def looked_at(key: str) -> tuple[tuple[int, int] | None, bool, int | None, bool]:
+    """The window looked at and whether the user chose it, the address picked and whether so too.
+
+    None where there is none.
+    """
     state = st.session_state.get(key)
     view = _value(state, "view")
     picked = _value(state, "picked")
     window = None
     if isinstance(view, list | tuple) and len(view) == 2:
         window = (int(view[0]), int(view[1]))
-    return window, int(picked) if isinstance(picked, int | float) else None
+    address = int(picked) if isinstance(picked, int | float) else None
+    return window, view != UNTOUCHED, address, picked != UNTOUCHED
 
 
 def _value(state: object, name: str) -> Any:
     if isinstance(state, Mapping):
-        return state.get(name)
-    return getattr(state, name, None)
+        return state.get(name, UNTOUCHED)
+    return getattr(state, name, UNTOUCHED)

@@ -287,14 +287,24 @@ def test_scrubbing_shows_the_recorded_step(browser, app):
 
 
 def serious(page):
-    """What axe finds serious or worse, as text."""
+    """What axe finds serious or worse, as text.
+
+    What is being redrawn is pale for a moment, on a busy machine for a long one: only what is
+    found in every one of several looks is a finding.
+    """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the extra")
-    found = axe.Axe().run(page).response["violations"]
-    return [
-        (each["id"], each["impact"], each["nodes"][0]["html"][:200])
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
+    found = None
+    for _ in range(4):
+        rows = {
+            (each["id"], node["html"][:200])
+            for each in axe.Axe().run(page).response["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        }
+        found = rows if found is None else found & rows
+        if not found:
+            break
+    return found
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -306,7 +316,7 @@ def test_axe_finds_nothing_serious_on_any_page(browser, app, shown, dark):
             page.get_by_role("link", name=name, exact=True).click()
             page.get_by_role("heading", name=name, exact=True, level=1).wait_for()
             page.wait_for_function("() => !document.querySelector('[data-testid=stSkeleton]')")
-            assert serious(page) == [], name
+            assert serious(page) == set(), name
 
 
 def test_a_live_campaign_that_is_killed_is_disconnected(browser, tmp_path):
