@@ -105,9 +105,21 @@ evidence-exhaustive: $(INSTALLED) $(COMPILED) ## Evidence: every program of up t
 evidence-shrink: $(INSTALLED) $(COMPILED) ## Evidence: how small each planted fault's failure gets (an hour; resumable).
 	@ci/evidence $(BIN) shrink $(ARGS)
 
+.PHONY: evidence-cuda
+evidence-cuda: $(INSTALLED) $(COMPILED) ## Evidence: choices files on the cuda device over its fake (minutes; resumable).
+	@ci/evidence $(BIN) cuda $(ARGS)
+
+.PHONY: evidence-kill9
+evidence-kill9: $(INSTALLED) $(COMPILED) ## Evidence: killed campaigns resume to the same result (minutes; resumable).
+	@ci/evidence $(BIN) kill9 $(ARGS)
+
 .PHONY: evidence-metrics
 evidence-metrics: $(INSTALLED) $(COMPILED) ## Evidence: what being watched costs a campaign (minutes).
 	@ci/evidence $(BIN) metrics $(ARGS)
+
+.PHONY: evidence-dashboard
+evidence-dashboard: $(INSTALLED) $(COMPILED) ## Evidence: what the dashboard costs browser and campaign (minutes).
+	@ci/evidence $(BIN) dashboard $(ARGS)
 
 .PHONY: evidence-price
 evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minutes).
