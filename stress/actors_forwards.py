@@ -140,6 +140,8 @@ class Forwards:
         if not isinstance(use, Use):
             world.note("record.blocked.forward")
             return
+        if world.fault("mid_snapshot"):
+            world.sut.snapshot()
         self._side_work(use, stream, reads)
         work = forward_work(
             use,
@@ -200,7 +202,13 @@ class Forwards:
         self.flying -= 1
 
     def process(self) -> None:
-        """The host processes a forward's result; mostly in order, drafts are verified here."""
+        """The host processes a forward's result, now and then of several at once."""
+        self._process_one()
+        while self.launched and self.world.fault("process_batch"):
+            self._process_one()
+
+    def _process_one(self) -> None:
+        """Mostly in order; drafts are verified here."""
         world = self.world
         index = world.pick_of("process.which", len(self.launched), 2)
         use, batch = self.launched.pop(index)

@@ -107,6 +107,8 @@ class Memory:
         """A question about a demand at the edge of what fits; nothing is asked for."""
         world, choices = self.world, self.world.choices
         facts = world.facts
+        if world.fault("zero_demand"):
+            world.allocate([0] * len(facts.bands), UseKind.FORWARD, world.schedule, "decode")
         band = choices.pick("ask.band", len(facts.bands))
         most = (facts.arena_bytes - world.held_bytes) // facts.bands[band].unit_bytes
         demand = [int(choices.chance("ask.more", 200)) for _ in facts.bands]

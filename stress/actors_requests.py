@@ -288,6 +288,8 @@ class Requests:
         del request.ids[band][:count]
         request.base[band] += count
         world.note("retire." + world.bands[band].lifetime)
+        if count > 1:
+            world.note("fault.window_burst")
         world.free(gone)
 
     # -- cache

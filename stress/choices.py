@@ -122,6 +122,13 @@ class Choices:
         self._journal.append((name, value))
         return value
 
+    def later(self, name: str, bound: int) -> int:
+        """`pick`, for a decision that older files lack: replayed from those it is 0."""
+        if self._given is not None and name not in self._given:
+            self._journal.append((name, 0))
+            return 0
+        return self.pick(name, bound)
+
     def draw(self, name: str, bound: int) -> int:
         """Like `pick`, but not recorded: for what the label of a step says already."""
         lane = self._lanes.get(name)

@@ -33,6 +33,7 @@ class Actors:
 
 def drain(world: World, actors: Actors) -> None:
     """Free all, run the device dry, retire all, tear lost connections down. Raises `StuckError`."""
+    world.stop_faults()
     _free_all(world, actors)
     for _ in range(ROUNDS_MAX):
         _run_dry(world)

@@ -41,6 +41,11 @@ _EVENTS = (
     "fault.copy_failed",
     "fault.transfer_fail",
     "fault.peer_dies",
+    "fault.query_false",
+    "fault.mid_snapshot",
+    "fault.zero_demand",
+    "fault.transfer_stall",
+    "fault.process_batch",
     "host.full",
     "misuse.refused.double_free",
     "misuse.refused.negative",
@@ -58,8 +63,9 @@ _ARENA = (
     "state.pinned",
     "state.quarantined",
     "rung.none",
+    "fault.evict_veto",
 )
-_TWO_BANDS = ("trimmed", "state.fenced", "rung.compact")
+_TWO_BANDS = ("fault.refuse_rung", "trimmed", "state.fenced", "rung.compact")
 _WRITERS = ("forward", "load", "move", "fork", "zeroing", "receive")
 _READERS = ("forward", "move", "fork", "backup", "send")
 _USES = ("forward", "backup", "load", "move", "fork", "zeroing", "send", "receive")

@@ -69,6 +69,17 @@ two kinds of use shows only where both are frequent, and an even mix seldom make
 """
 THEME_FACTOR: Final = 6
 
+FAULTS: Final[dict[str, tuple[int, ...]]] = {
+    "query_false": (0, 0, 100, 400),  # an event is complete, and the host is told it is not
+    "mid_snapshot": (0, 0, 50, 200),  # statistics are taken between record and launch
+    "zero_demand": (0, 0, 200, 500),  # a demand of no unit at all
+    "evict_veto": (0, 300, 700),  # the cache keeps one of the chosen victims
+    "transfer_stall": (0, 0, 100, 300),  # a transfer stands still until everything drains
+    "refuse_rung": (0, 0, 300, 1000),  # the caller does not want what needs moves
+    "process_batch": (0, 0, 200, 500),  # results of forwards are processed late, several at once
+}
+"""Faults of the world that a correct system takes, and the rates in per mille a run draws from."""
+
 PROFILES: Final = ("default", "demo")
 
 
@@ -157,6 +168,10 @@ def draw_options(
         faults={
             "transfer_fail": (0, 100, 300)[choices.pick("swarm.transfer_fail", 3)],
             "peer_dies": (0, 100, 300)[choices.pick("swarm.peer_dies", 3)],
+            **{
+                name: rates[choices.later(f"swarm.{name}", len(rates))]
+                for name, rates in FAULTS.items()
+            },
         },
     )
 

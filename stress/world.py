@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onearena.metrics.recorder import Recorder
 
 DEAD_KEPT_MAX: Final = 32
+_COMPLETE: Final = StepKind.COMPLETE
 DRAIN_ROUNDS_MAX: Final = 20_000
 
 
@@ -125,7 +126,11 @@ class World:
         self._acts: list[Act] = [self.device_step]
         self._weights = [options.weights["device"]]
         self._steps: list[Step] = []
-        self._faults = any(options.faults.values())
+        self._every: list[Step] = []
+        self._stalled: set[TransferId] = set()
+        self._faults = bool(options.faults["transfer_fail"] or options.faults["peer_dies"])
+        if options.faults["query_false"]:
+            device.gate = self._gate
 
     # -- steps
     def add(self, kind: str, can: Can, act: Act) -> None:
@@ -138,7 +143,10 @@ class World:
             self._weights.append(weight)
 
     def _device_can(self) -> bool:
-        self._steps = self.device.enabled()
+        self._every = self._steps = self.device.enabled()
+        if self._stalled:
+            held = self._stalled
+            self._steps = [s for s in self._every if s.kind <= _COMPLETE or s.number not in held]
         return bool(self._steps)
 
     def step(self) -> None:
@@ -202,7 +210,8 @@ class World:
                 self.device.step(fault)
                 self._note_fault(fault)
                 return
-        names = [self.step_name(step, steps) for step in steps]
+        # Ranks among all transfers, those that stand still too: a replay knows no others.
+        names = [self.step_name(step, self._every) for step in steps]
         chosen = self.strategy.device(steps, names)
         self.begin(names[chosen])
         self.device.step(steps[chosen])
@@ -231,6 +240,23 @@ class World:
 
     def _note_fault(self, fault: Step) -> None:
         self.note("fault." + fault.kind.name.lower())
+
+    def fault(self, name: str) -> bool:
+        """Whether a fault of `workload.FAULTS` happens now; none does once the end has begun."""
+        rate = self.options.faults[name]
+        if not rate or self.draining or not self.choices.chance(f"fault.{name}", rate):
+            return False
+        self.note("fault." + name)
+        return True
+
+    def _gate(self, kind: str, _: int) -> bool:
+        return kind != "event" or not self.fault("query_false")
+
+    def stop_faults(self) -> None:
+        """The end has begun: what stood still moves on, and queries tell the truth."""
+        self.draining = True
+        self._stalled.clear()
+        self.device.gate = None
 
     def survey(self) -> None:
         """Take a snapshot and count the states and protections that are there now."""
@@ -280,6 +306,8 @@ class World:
         if self.choices.chance("allocate.ask", 250):
             fits = self.sut.fits(demand)
             self.note("rung." + fits.rung.name.lower() if isinstance(fits, Fits) else "fits.no")
+            if isinstance(fits, Fits) and fits.rung and self.fault("refuse_rung"):
+                return None
         answer = self.sut.allocate(demand, writer=writer, stream=stream, caller=caller)
         return self._granted(answer, caller)
 
@@ -364,6 +392,8 @@ class World:
             if unit is not None:
                 unit.fixed += 1
         self.transfers.append(OpenTransfer(use, transfer, ids, peer, done))
+        if self.fault("transfer_stall"):
+            self._stalled.add(transfer)
 
     def retire(self, entry: OpenUse) -> None:
         """The host has seen the event: the use is over."""
