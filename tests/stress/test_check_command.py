@@ -296,6 +296,16 @@ def test_what_is_kept_does_not_grow_with_the_log() -> None:
     assert long["runs_of_numbers"] <= 4
 
 
+def test_an_idle_engine_that_only_waits_keeps_nothing() -> None:
+    header, _ = read_log(io.BytesIO(text_of().encode()))
+    checker = LogChecker(header)
+    for event in range(3000):
+        checker.feed(LINES["record"][0](event, "a"))
+        checker.feed(LINES["wait"][0]("b", event))
+        checker.feed(LINES["observe"][0](event))
+    assert max(checker.sizes().values()) < 400
+
+
 def test_numbers_and_streams_are_bounded(monkeypatch) -> None:
     monkeypatch.setattr(log_check, "RUNS_MAX", 500)
     header, _ = read_log(io.BytesIO(text_of().encode()))
