@@ -26,16 +26,26 @@ def replay(job: tuple[int, str]) -> dict[str, Any]:
     seed, name = job
     modeled = run_schedule(RunSpec(seed, state_digests=True))
     spec, _ = parse_recording(dump_recording(RunSpec(seed), modeled))
-    with device(name, seed=seed, lazy=seed % 5):
+    with device(name, seed=seed, lazy=seed % 5) as fakes:
         real = run_schedule(replace(spec, device="cuda", state_digests=True))
     same = real.digest == modeled.digest and real.state_digests == modeled.state_digests
     clean = (modeled.verdict, real.verdict, real.divergence) == ("pass", "pass", None)
+    what = [v.text() for v in real.violations[:1]] or real.crash[-800:]
+    if fakes:
+        from fake_runs import order_of
+
+        conflict = order_of(fakes[0])
+        clean = clean and conflict is None
+        what = what or (conflict.text() if conflict is not None else "")
+    calls = fakes[0].calls if fakes else {}
     return {
         "seed": seed,
         "agrees": same and clean and real.real_accesses > 0,
         "steps": len(real.state_digests),
         "accesses": real.real_accesses,
-        "what": [v.text() for v in real.violations[:1]] or real.crash[-800:],
+        "launches": calls.get("launch", 0),
+        "replays": calls.get("replay", 0),
+        "what": what,
     }
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "tests" / "mutants" / "registry.toml"
@@ -26,18 +27,20 @@ NAMED_MUTANTS = (
 
 
 @contextmanager
-def device(name: str, *, seed: int = 0, lazy: int = 3) -> Iterator[None]:
-    """Inside, schedules with `device="cuda"` run on the GPU, or over the strict fake."""
+def device(name: str, *, seed: int = 0, lazy: int = 3) -> Iterator[list[Any]]:
+    """Inside, schedules with `device="cuda"` run on the GPU, or over the strict fake. The list has
+    the fakes that were opened.
+    """
     if name == "cuda":
-        yield
+        yield []
         return
     folder = str(ROOT / "tests" / "cuda")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     from fake_runs import fake_gpus
 
-    with fake_gpus(seed=seed, lazy=lazy):
-        yield
+    with fake_gpus(seed=seed, lazy=lazy) as made:
+        yield made
 
 
 def seeds_of(text: str) -> range:

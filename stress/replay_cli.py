@@ -61,8 +61,7 @@ def replay(*, file: str, device: str | None, as_json: bool) -> int:
     from onearena.stress.run import run_schedule
 
     spec, head = load_recording(file)
-    if device is not None:
-        check_device(device, spec.system)
+    check_device(device or spec.device, spec.system)
     spec = replace(spec, device=device or spec.device, state_digests=True)
     result = run_schedule(spec)
     same = same_failure(head, result)

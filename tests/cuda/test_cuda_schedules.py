@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from fake_runs import order_of, run_on_fake
+from fake_runs import fake_gpus, order_of, run_on_fake
 
+from onearena.core.device import cuda_api
+from onearena.core.device.cuda_api import cuda_available
 from onearena.core.device.trace import Effect
 from onearena.stress.cli import run
 from onearena.stress.recordings import dump_recording, parse_recording
@@ -58,14 +62,43 @@ def test_nothing_on_the_path_waits_for_the_device() -> None:
     assert small.calls["cpu"] < 12
 
 
-def test_without_a_gpu_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    from onearena.core.device.cuda_api import cuda_available
-
+def test_without_a_gpu_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if cuda_available():
         pytest.skip("there is a GPU")
-    for command in (["stress", "--seed", "1"], ["replay", "no-such-file"]):
-        code = run([*command, "--device", "cuda"])
+    spec = RunSpec(1, device="cuda")
+    with fake_gpus():
+        text = dump_recording(spec, run_schedule(replace(spec, state_digests=True)))
+    path = tmp_path / "seed-1.choices.json"
+    path.write_text(text, encoding="utf-8")
+    for command in (
+        ["stress", "--seed", "1", "--device", "cuda"],
+        ["replay", str(path), "--device", "cuda"],
+        ["replay", str(path)],
+    ):
+        code = run(command)
         captured = capsys.readouterr()
         assert code == 2
         assert len(captured.err.strip().splitlines()) == 1
+        assert "no CUDA device" in captured.err
         assert captured.out == ""
+    assert run(["replay", str(path), "--device", "modeled"]) == 0
+
+
+def test_the_commands_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the fake in the GPU's place: the same states on the command line."""
+    with pytest.MonkeyPatch.context() as patch, fake_gpus() as made:
+        patch.setattr(cuda_api, "cuda_available", lambda: True)
+        assert run(["stress", "--seed", "8", "--device", "cuda", "--out", str(tmp_path)]) == 0
+        path = str(tmp_path / "seed-8.choices.json")
+        capsys.readouterr()
+        states = []
+        for device in ("modeled", "cuda"):
+            assert run(["replay", path, "--device", device, "--json"]) == 0
+            document = json.loads(capsys.readouterr().out)
+            assert (document["device"], document["same_trace"]) == (device, True)
+            states.append(document["state_digests"])
+    assert states[0] == states[1]
+    assert len(states[0]) >= 200
+    assert len(made) == 2
