@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -12,10 +14,14 @@ from onearena.stress.replay_cli import check_device
 from onearena.stress.terminal import examples
 from onearena.stress.watch_options import start_live, watch_options
 
+if TYPE_CHECKING:
+    from onearena.stress.campaign_plan import Plan
+    from onearena.stress.stress_run import Session
+
 SEED_MAX = (1 << 63) - 1
 JOBS_MAX = 1024
 ENGINES = ("local", "ray")
-OF_THE_PLAN = ("seed", "model", "system", "device", "strategy", "arrivals", "out")
+OF_THE_PLAN = ("seed", "model", "system", "device", "strategy", "calls", "arrivals", "out")
 """Options that a resumed run has already."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -127,23 +133,35 @@ def stress(
         arrivals_path=arrivals or "",
         keep_going=keep_going,
     )
+    session = stress_run.Session(
+        folder=folder,
+        as_json=as_json,
+        alone=seed is not None,
+        junit=junit,
+        shrinks=not no_shrink,
+        engine=engine,
+    )
+    return _go(plan, session, watch, resume=resume, extends=seeds is not None)
+
+
+def _go(
+    plan: Plan,
+    session: Session,
+    watch: dict[str, str | None],
+    *,
+    resume: str | None,
+    extends: bool,
+) -> int:
+    """Run the plan, or what is left of a kept run, watched if that was asked for."""
+    from onearena.stress import stress_run
+
     live, store = start_live(watch), None
     try:
         if resume is not None:
-            store, plan = stress_run.resume(resume, plan, extends=seeds is not None)
+            store, plan = stress_run.resume(resume, plan, extends=extends)
         if live is not None:
             live.follow(plan.spec)
-        session = stress_run.Session(
-            folder=folder,
-            store=store,
-            as_json=as_json,
-            alone=seed is not None,
-            live=live,
-            junit=junit,
-            shrinks=not no_shrink,
-            engine=engine,
-        )
-        return stress_run.run_plan(plan, session)
+        return stress_run.run_plan(plan, replace(session, live=live, store=store))
     finally:
         if live is not None:
             live.close()
