@@ -27,8 +27,9 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
         "one sliding minimum; its eight moving counters would be arguments and results of a helper",
     ),
 }
-# All compiled kernels live in one file, because numba's cache does not notice a change in another.
-LONG_FILES = {"core/kernels.py"}
+# All compiled kernels live in one file (those of a GPU in another one), because numba's cache does
+# not notice a change in another.
+LONG_FILES = {"core/kernels.py", "core/device/cuda_kernels.py"}
 
 # Words that say that something was left for later, or was looked at and forgotten.
 UNFINISHED = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b|\bbreakpoint\(\)|\bpdb\b")
