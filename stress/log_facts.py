@@ -205,7 +205,7 @@ class LogFacts(Facts):
             "touch_cells": self.arena.cells + self.host.cells,
             "uses": len(self.uses),
             "events": len(self._events),
-            "untold": sum(map(len, (self.since.waits, self.since.events, self.since.observed))),
+            "untold": len(self.since.waits) + len(self.since.events) + len(self.since.observed),
             "others": len(self.ever) + len(self.use_of_op) + len(self._strays),
         }
 
