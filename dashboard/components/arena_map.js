@@ -214,19 +214,44 @@ class ArenaMap {
   }
 
   pixels(start, size, x0, x1, y0, y1) {
-    // Device pixels [x0, x1) stand for bytes [start, start + size); equal neighbours are one cell.
-    let from = x0;
-    let state = -1;
-    for (let x = x0; x <= x1; x += 1) {
-      const a = start + ((x - x0) * size) / (x1 - x0);
-      const b = start + ((x + 1 - x0) * size) / (x1 - x0);
-      const now = x < x1 ? this.worst(a, Math.max(a + 1e-9, b - 1e-9)) : -1;
-      if (now !== state) {
-        if (state > 0) this.cell(state, from, x, y0, y1);
-        from = x;
-        state = now;
-      }
+    // Device pixels [x0, x1) stand for bytes [start, start + size). All are set at once; then equal
+    // neighbours that are wide enough get their pattern.
+    const wide = x1 - x0;
+    if (wide <= 0) return;
+    const states = new Uint8Array(wide);
+    for (let at = 0; at < wide; at += 1) {
+      const a = start + (at * size) / wide;
+      const b = start + ((at + 1) * size) / wide;
+      states[at] = this.worst(a, Math.max(a + 1e-9, b - 1e-9));
     }
+    const high = y1 - y0;
+    const image = this.ctx.createImageData(wide, high);
+    const colours = new Uint32Array(image.data.buffer);
+    const fills = this.words32();
+    for (let at = 0; at < wide; at += 1) colours[at] = fills[states[at]];
+    for (let line = 1; line < high; line += 1) colours.copyWithin(line * wide, 0, wide);
+    this.ctx.putImageData(image, x0, y0);
+    let from = 0;
+    for (let at = 1; at <= wide; at += 1) {
+      if (at < wide && states[at] === states[from]) continue;
+      if (states[from] && at - from >= 4 * this.ratio) {
+        this.cell(states[from], x0 + from, x0 + at, y0, y1);
+      }
+      from = at;
+    }
+  }
+
+  words32() {
+    // The fills as words of an image; free bytes are clear.
+    const key = `${this.theme}/words`;
+    if (!this.tiles.has(key)) {
+      const words = this.colours.fills.map((colour, state) => {
+        const part = (at) => parseInt(colour.slice(at, at + 2), 16);
+        return state ? (255 << 24 | part(5) << 16 | part(3) << 8 | part(1)) >>> 0 : 0;
+      });
+      this.tiles.set(key, Uint32Array.from(words));
+    }
+    return this.tiles.get(key);
   }
 
   drawStrip() {

@@ -7,6 +7,7 @@ import streamlit as st
 from onearena.dashboard import shell
 from onearena.dashboard.checked import SourceError
 from onearena.dashboard.components.arena_map import arena_map
+from onearena.dashboard.components.facts import facts, table_data
 from onearena.dashboard.feed import Reading
 from onearena.dashboard.frame import Frame
 from onearena.dashboard.view_model import ArenaView, view_model
@@ -59,27 +60,18 @@ def _recorded(chosen: shell.Chosen) -> Reading:
 
 
 def _place(page: ArenaView) -> None:
-    shell.facts(page.facts)
+    facts(key="arena-numbers", numbers=page.facts)
     arena_map(page.map, key=shell.MAP_KEY)
-    for note in page.notes:
-        st.caption(note)
-    st.subheader("Bytes by band")
-    shell.table(page.bands, rows=6)
-    left, right = st.columns(2)
-    with left:
-        st.subheader("Selected")
-        if page.picked.rows:
-            shell.table(page.picked, rows=7)
-        else:
-            with st.container(height=283, border=True):
-                st.caption("Click a unit, or press Enter on it, to see everything known of it.")
-        st.subheader("Who waits for whom")
-        shell.table(page.waits, rows=5)
-    with right:
-        st.subheader("Open uses")
-        shell.table(page.uses, rows=7)
-        st.subheader("Last moves")
-        shell.table(page.moves, rows=5)
+    st.caption("  \n".join(page.notes) or "Every unit is drawn by itself.")
+    hint = "Click a unit, or press Enter on it, to see everything known of it."
+    tables = (
+        table_data("Bytes by band", page.bands, shown=7),
+        table_data("Selected", page.picked, shown=8, empty=hint),
+        table_data("Open uses", page.uses, shown=8),
+        table_data("Who waits for whom", page.waits, shown=5),
+        table_data("Last moves", page.moves, shown=5),
+    )
+    facts(key="arena-tables", tables=tables)
     with st.expander("The map in words"):
         st.write(page.alt)
 
