@@ -53,6 +53,8 @@ SAMPLE_STEPS_MAX: Final = 60
 MODEL: Final = "arena.model"
 MODELS: Final = 9
 """As many as there are; a value beyond the last one would be taken again from the first."""
+ONE_BAND: Final = 7
+"""The model that has one band only."""
 OFF: Final = "swarm.off"
 ROUNDS_MAX: Final = 4
 """Rounds without a gain after which the search ends."""
@@ -195,8 +197,8 @@ class Shrinker:
             simple = [_simplest(value) for value in values]
             setup[name] = simple if rng.random() < 0.5 else list(values)
         if MODEL in setup and rng.random() < 0.7:
-            # A call that concerns each band counts once a band: few bands make short schedules.
-            setup[MODEL] = [rng.randrange(MODELS)]
+            # A call that concerns each band counts once a band: one band makes short schedules.
+            setup[MODEL] = [ONE_BAND if rng.random() < 0.5 else rng.randrange(MODELS)]
         if OFF in setup:
             used = {step.label for step in self.steps[1:]}
             optional = [kind for kind, (_, off) in STEP_KINDS.items() if off]

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from onearena.core.errors import UsageError
+from onearena.stress.arena_scenarios import PORTFOLIO, declaration_pools
 from onearena.stress.choices import StepRecord
 from onearena.stress.cli import run
 from onearena.stress.recordings import dump_recording, load_recording, parse_recording
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.shrink import Shrinker
+from onearena.stress.shrink import MODELS, ONE_BAND, Shrinker
 from onearena.stress.shrink_parts import NO, Target
 from onearena.stress.toy import BUGS
 
@@ -186,3 +187,9 @@ def test_shrinking_can_be_left_out(tmp_path, capsys) -> None:
     assert run([*args, "--no-shrink"]) == 1
     assert "shrunk" not in capsys.readouterr().out
     assert not list(tmp_path.glob("*.min"))
+
+
+def test_the_models_that_shrinking_tries_are_those_that_schedules_draw() -> None:
+    bands = [max(map(len, declaration_pools(name).values())) for name in PORTFOLIO]
+    assert len(bands) == MODELS
+    assert [place for place, count in enumerate(bands) if count == 1] == [ONE_BAND]
