@@ -80,10 +80,13 @@ def open_api() -> CudaApi:
         raise DeviceError(UNAVAILABLE)
     torch: Any = importlib.import_module("torch")
     cuda: Any = importlib.import_module("numba.cuda")
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     from onearena.core.device import cuda_kernels
 
+    # A launch over few rows is small, and meant to be: numba would warn of each of them.
+    dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     # numba keeps the context that torch has made: both use the device's primary one.
     torch.cuda.init()
     kernels = {name: getattr(cuda_kernels, name) for name in cuda_kernels.SIGNATURES}

@@ -318,7 +318,6 @@ class FakeGpu:
         self._fail_at: tuple[str, str] | None = None
         self.calls: dict[str, int] = {}
         self.found: list[str] = []
-        self.host_waits = 0
         self._asked: tuple[FakeEvent | None, int] = (None, 0)
         self._kernels = {name: FakeKernel(self, name) for name in SIGNATURES}
 
@@ -574,7 +573,6 @@ class FakeGpu:
         stream.queue.append(("op", (number, run, used)))
 
     def _wait_for(self, stream: FakeStream) -> None:
-        self.host_waits += 1
         mark = self.mark(stream)
         self.run_until(mark)
         self.observe(mark)

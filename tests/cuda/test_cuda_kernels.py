@@ -15,7 +15,7 @@ from kernel_cases import Runner, cases
 
 from onearena.core import kernels
 from onearena.core.device import cuda_kernels, cuda_programs
-from onearena.core.device.cuda_api import cuda_available
+from onearena.core.device.cuda_api import cuda_available, open_api
 
 CASES = dict(cases())
 
@@ -28,13 +28,15 @@ def on_cpu(name: str, arguments: tuple[Any, ...]) -> None:
 
 def on_gpu(name: str, arguments: tuple[Any, ...]) -> None:
     import torch
-    from numba import cuda
 
+    api = open_api()
+    cuda = api.numba_cuda
     tensors = [torch.from_numpy(a).cuda() if isinstance(a, np.ndarray) else a for a in arguments]
     passed = [cuda.as_cuda_array(t) if isinstance(t, torch.Tensor) else t for t in tensors]
-    getattr(cuda_kernels, name)[(2, 2), 96](*passed)
+    stream = cuda.external_stream(torch.cuda.Stream().cuda_stream)
     torch.cuda.synchronize()
-    cuda.synchronize()
+    api.kernels[name][(2, 2), 96, stream](*passed)
+    torch.cuda.synchronize()
     for array, tensor in zip(arguments, tensors, strict=True):
         if isinstance(array, np.ndarray):
             array[:] = tensor.cpu().numpy()
