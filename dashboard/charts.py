@@ -53,16 +53,18 @@ def lines(table: Table, *, at: float | None = None) -> Spec:
 
 
 def bars(table: Table) -> Spec:
-    """One bar a band: the bytes of each part of one entry."""
+    """One bar a band, each at its own scale: the share of one entry's bytes that each part has."""
     band, part, size = table.columns
     names = _names(table)
     return {
         "data": {"values": _rows(table)},
-        "height": max(90, 48 * len({row[0] for row in table.rows})),
+        "height": 90 + 44 * len({row[0] for row in table.rows}),
         "mark": {"type": "bar", "stroke": "gray", "strokeWidth": 0.5},
         "encoding": {
             "y": {"field": band, "type": "nominal", "title": None, "axis": {"labelLimit": 200}},
-            "x": _number(size, axis={"format": "~s", "title": "bytes of one entry"}),
+            "x": _number(
+                size, stack="normalize", axis={"format": "%", "title": "share of one entry"}
+            ),
             "color": _colour(part, names, _band_colours(names)),
             "tooltip": _tips((band, ""), (part, ""), (size, ",")),
         },

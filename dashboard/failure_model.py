@@ -15,11 +15,11 @@ from onearena.dashboard.view_model import Table
 FAILURE_VERSION: Final = 1
 ROWS_MAX: Final = 512
 PICTURES_MAX: Final = 128
-LANE_WIDTH: Final = 210
+LANE_WIDTH: Final = 178
 ROW_HEIGHT: Final = 26
 LEFT: Final = 64
 TOP: Final = 34
-LANE_TEXT_MAX: Final = 29
+LANE_TEXT_MAX: Final = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ Window = tuple[int, int]
 class Layout:
     """Where the map draws what, in CSS pixels. The width is the browser's."""
 
-    left: int = 92
+    left: int = 118
     right: int = 12
     strip_top: int = 30
     strip_height: int = 34

@@ -62,7 +62,7 @@ def _draw(failure: Failure) -> None:
         st.code(failure.text, language=None)
         return
     step = _step(failure)
-    left, right = st.columns([3, 4])
+    left, right = st.columns(2)
     with left:
         st.markdown("**What happened, in order**")
         last = max((at for at, row in enumerate(failure.rows) if row.step <= step), default=0)
