@@ -8,17 +8,20 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import importlib.metadata
+import importlib.util
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gpu_check_ptx
 from evidence_common import git, machine
 
 CI = Path(__file__).resolve().parent
@@ -105,8 +108,8 @@ NOT_SHOWN = (
 )
 
 
-def run(part: Part) -> dict[str, Any]:
-    """One part, ended with all its processes when its time is up."""
+def run(part: Part, more: dict[str, str] | None = None) -> dict[str, Any]:
+    """One part, ended with all its processes when its time is up; `more` environment for it."""
     command = [sys.executable, *part.arguments]
     began = time.monotonic()
     process = subprocess.Popen(
@@ -116,7 +119,7 @@ def run(part: Part) -> dict[str, Any]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        env=_environment(),
+        env={**_environment(), **(more or {})},
     )
     try:
         output, _ = process.communicate(timeout=part.limit_s)
@@ -138,6 +141,37 @@ def run(part: Part) -> dict[str, Any]:
         "result": found,
         "output": "\n".join(lines)[-OUTPUT_KEPT:],
     }
+
+
+def find_onearena() -> None:
+    """Without an installation, take the tree: its folders are packages under `ci/ns`."""
+    try:
+        found = importlib.util.find_spec("onearena.core")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        sys.path.append(str(CI / "ns"))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [os.environ.get("PYTHONPATH"), str(CI / "ns")])
+        )
+
+
+def toolkit_for_numba(folder: Path) -> dict[str, str]:
+    """Where numba finds its compiler library on a GPU: in the toolkit that the machine names or
+    has; else in the pinned package, laid out in `folder`. Empty if there is nothing to add.
+    """
+    named = any(os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    if named or Path("/usr/local/cuda").exists() or not _has_package():
+        return {}
+    gpu_check_ptx.toolkit(folder, gpu_check_ptx.package_folder())
+    return {"CUDA_HOME": str(folder)}
+
+
+def _has_package() -> bool:
+    try:
+        return importlib.util.find_spec("nvidia.cuda_nvcc") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _environment() -> dict[str, str]:
@@ -200,6 +234,7 @@ def main() -> int:
         if unknown:
             parser.error(f"--only: no part {unknown[0]}; give {', '.join(p.name for p in parts)}")
         parts = tuple(part for part in parts if part.name in names)
+    find_onearena()
     if not chosen.no_gpu:
         from onearena.core.device.cuda_api import cuda_available
 
@@ -207,12 +242,14 @@ def main() -> int:
             parser.error("this machine shows no CUDA device to torch; give --no-gpu")
     print("versions: " + ", ".join(f"{name} {text}" for name, text in versions().items()))
     rows = []
-    for part in parts:
-        row = run(part)
-        rows.append(row)
-        print(summary(part, row), flush=True)
-        if row["exit_code"]:
-            print(row["output"])
+    with tempfile.TemporaryDirectory() as folder:
+        more = {} if chosen.no_gpu else toolkit_for_numba(Path(folder))
+        for part in parts:
+            row = run(part, more)
+            rows.append(row)
+            print(summary(part, row), flush=True)
+            if row["exit_code"]:
+                print(row["output"])
     if chosen.no_gpu:
         print("Not shown, because no GPU was used:")
         for text in NOT_SHOWN:

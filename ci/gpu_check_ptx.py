@@ -44,6 +44,12 @@ def toolkit(folder: Path, package: Path) -> None:
     libraries.mkdir(parents=True)
     (libraries / "libnvvm.so.4").symlink_to(package / "nvvm" / "lib64" / "libnvvm.so")
     (folder / "nvvm" / "libdevice").symlink_to(package / "nvvm" / "libdevice")
+    # numba asks the runtime library, where there is one, which GPUs it may compile for.
+    (folder / "lib64").mkdir()
+    for path in sorted(package.parent.glob("*/lib/libcudart.so.*")):
+        link = folder / "lib64" / path.name
+        if not link.exists():
+            link.symlink_to(path)
 
 
 def ptx_problems(name: str, text: str, architecture: str, version: str) -> list[str]:

@@ -94,6 +94,41 @@ def test_the_parts_fit_six_minutes_and_a_part_that_hangs_is_ended(parts: ModuleT
     assert "FAILED (exit code 3)" in parts.summary(bad, row)
 
 
+def test_numba_gets_a_toolkit_only_where_the_machine_names_none(
+    parts: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not parts._has_package():
+        pytest.skip("needs the package nvidia-cuda-nvcc-cu12")
+    monkeypatch.setenv("CUDA_HOME", "somewhere")
+    assert parts.toolkit_for_numba(tmp_path / "a") == {}
+    monkeypatch.delenv("CUDA_HOME")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    real = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) != "/usr/local/cuda" and real(path))
+    home = tmp_path / "b"
+    assert parts.toolkit_for_numba(home) == {"CUDA_HOME": str(home)}
+    assert (home / "nvvm" / "lib64" / "libnvvm.so.4").resolve().is_file()
+    assert list((home / "nvvm" / "libdevice").glob("libdevice*.bc"))
+
+
+def test_without_an_installation_the_tree_is_taken(parts: ModuleType) -> None:
+    """Another interpreter's view: nothing is installed, only the scripts are there."""
+    text = (
+        "import sys; sys.path[:0] = [sys.argv[1]]\n"
+        "import gpu_check_parts as parts\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in str(f)]\n"
+        "parts.find_onearena()\n"
+        "from onearena.core import geometry\n"
+        "print(geometry.__file__)\n"
+    )
+    command = [sys.executable, "-c", text, str(ROOT / "ci")]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    found = Path(done.stdout.strip())
+    assert found.is_relative_to(ROOT / "ci" / "ns"), "not by an installation"
+    assert found.resolve() == ROOT / "core" / "geometry.py"
+
+
 def test_the_mutants_named_are_in_the_registry(parts: ModuleType) -> None:
     from gpu_check_common import NAMED_MUTANTS, REGISTRY
 
