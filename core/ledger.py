@@ -106,6 +106,9 @@ class Ledger:
         self.transfers: dict[int, UseRecord] = {}  # by serial
         self.transfer_units: dict[tuple[int, int], list[UseRecord]] = {}
         self.fences = Fences()
+        # Bytes in bands whose rows inherited uses from fences: should their unit leave its band
+        # again, those uses go back to these bytes, not to all of the unit's.
+        self.inherited = Fences()
         # stream -> ticket -> units that wait for it
         self._watch: dict[int, dict[int, list[Touch]]] = {}
         self._serial = 0
@@ -322,8 +325,9 @@ class Ledger:
         if use.ticket > self.retired[use.stream]:
             self.retired[use.stream] = use.ticket
             self.over[use.stream] = max(int(self.over[use.stream]), use.ticket)
-            if len(self.fences):
-                self.fences.erase_retired(self.retired.tolist())
+            for ranges in (self.fences, self.inherited):
+                if len(ranges):
+                    ranges.erase_retired(self.retired.tolist())
         return self._over_now(use.stream)
 
     def watch(self, domain: int, units: Units) -> tuple[Units, Units]:
@@ -400,8 +404,34 @@ class Ledger:
         open_rows = (tickets > limits).any(axis=1)
         for offset in np.flatnonzero(open_rows).tolist():
             start = origin + (low_unit + offset) * size
-            self.fences.add(start, start + size, rows[offset].copy())
+            self._fence_unit(start, start + size, rows[offset].copy())
+        if len(self.inherited):
+            self.inherited.overgrow(origin + low_unit * size, origin + high_unit * size)
         rows[open_rows] = 0
+
+    def _fence_unit(self, start: int, end: int, words: Units) -> None:
+        """Fence [start, end): with the unit's own uses all of it, with inherited ones their bytes.
+
+        What a unit inherited is older than any use of its own on the same stream, so a word that
+        equals an inherited one is no use of the unit's.
+        """
+        parts = self.inherited.overgrow(start, end) if len(self.inherited) else []
+        own = words
+        if parts:
+            oldest = np.max([part.words for part in parts], axis=0)
+            own = np.where(words > oldest, words, 0)
+        retired = self.retired.tolist()
+        at = start
+        for part in (*parts, None):
+            after = end if part is None else part.start_bytes
+            rest = Fence(at, after, own.copy())
+            if at < after and rest.outstanding(retired):
+                self.fences.add(at, after, rest.words)
+            if part is not None:
+                both = Fence(part.start_bytes, part.end_bytes, np.maximum(own, part.words))
+                if both.outstanding(retired):
+                    self.fences.add(both.start_bytes, both.end_bytes, both.words)
+                at = part.end_bytes
 
     def overgrow(
         self, domain: int, low_unit: int, high_unit: int, *, origin: int, size: int
@@ -417,3 +447,4 @@ class Ledger:
             last = (fence.end_bytes - 1 - origin) // size
             for unit in range(first, last + 1):
                 kernels.ledger_merge(self.last[domain], unit, fence.words)
+            self.inherited.add(fence.start_bytes, fence.end_bytes, fence.words.copy())

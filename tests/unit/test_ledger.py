@@ -149,6 +149,46 @@ def test_fenced_uses_reach_the_unit_of_another_grid_that_grows_over_them() -> No
     assert len(driver.ledger.fences) == 0
 
 
+def test_uses_inherited_from_a_fence_go_back_to_its_bytes_and_own_ones_to_the_whole_unit() -> None:
+    driver = Driver()
+    driver.use(UseKind.BACKUP, COPY, reads=units(3))
+    driver.ledger.fence(0, 3, 4, origin=0, size=32)  # bytes [96, 128)
+    # Unit 0 of another band, bytes [64, 192), grows over them, is used, and leaves again.
+    driver.ledger.overgrow(1, 0, 1, origin=64, size=128)
+    assert len(driver.ledger.fences) == 0
+    driver.use(UseKind.FORWARD, F0, writes=((1, np.array([0], np.int64)),))
+    driver.ledger.fence(1, 0, 1, origin=64, size=128)
+    assert [(f.start_bytes, f.end_bytes) for f in driver.ledger.fences] == [
+        (64, 96),
+        (96, 128),
+        (128, 192),
+    ]
+    # Units [128, 144) and [112, 128) of 16 bytes: only the second lies on what the backup reads.
+    driver.ledger.overgrow(1, 7, 9, origin=0, size=16)
+    later = ((1, np.array([8], np.int64)),)
+    assert driver.ledger.needs(UseKind.FORWARD, F1, (), later).waits == ((F0, 1),)
+    later = ((1, np.array([7], np.int64)),)
+    # The forward waited for the backup itself, so its event brings both.
+    assert driver.ledger.needs(UseKind.FORWARD, F1, (), later).waits == ((F0, 1),)
+    assert driver.ledger.last[1][7, 2 * COPY] != 0
+    assert driver.ledger.last[1][8, 2 * COPY] == 0
+
+
+def test_a_unit_that_only_inherited_leaves_a_fence_of_the_inherited_bytes() -> None:
+    driver = Driver()
+    record, _ = driver.use(UseKind.BACKUP, COPY, reads=units(3))
+    driver.ledger.fence(0, 3, 4, origin=0, size=32)
+    driver.ledger.overgrow(1, 0, 1, origin=64, size=128)
+    driver.ledger.fence(1, 0, 1, origin=64, size=128)
+    assert [(f.start_bytes, f.end_bytes) for f in driver.ledger.fences] == [(96, 128)]
+    driver.ledger.overgrow(1, 0, 1, origin=64, size=128)
+    driver.ledger.settle(record)
+    driver.ledger.retire(record)
+    driver.ledger.fence(1, 0, 1, origin=64, size=128)
+    assert len(driver.ledger.fences) == 0
+    assert len(driver.ledger.inherited) == 0
+
+
 def test_an_event_not_yet_recorded_is_not_waited_for() -> None:
     driver = Driver()
     record = driver.ledger.open(UseKind.FORWARD, F0, (), units(5))
