@@ -6,8 +6,11 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import fake_kernels
 import pytest
+from fake_kernels import Touched
 from fake_runs import fake_gpus, order_of, run_on_fake
 
 from onearena.core.device import cuda_api
@@ -102,3 +105,26 @@ def test_the_commands_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert states[0] == states[1]
     assert len(states[0]) >= 200
     assert len(made) == 2
+
+
+def test_a_gpu_that_copies_nothing_is_convicted_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fake_kernels.run
+
+    def run_kernel(name: str, arguments: tuple[Any, ...]) -> list[Touched]:
+        if name != "page_copy":
+            return real(name, arguments)
+        before = arguments[2].words.copy()
+        touched = real(name, arguments)
+        arguments[2].words[:] = before
+        return touched
+
+    monkeypatch.setattr(fake_kernels, "run", run_kernel)
+    found = [
+        violation
+        for seed in range(5)
+        for violation in run_on_fake(RunSpec(seed, device="cuda"))[0].violations
+        if violation.oracle == "cuda-bytes" and violation.unit is not None
+    ]
+    assert found
+    assert "a copy differs from its source while it runs" in found[0].message
+    assert found[0].details["expected_word"] != found[0].details["found_word"]
