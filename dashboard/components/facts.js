@@ -7,9 +7,11 @@ export default function (component) {
   if (!root) return;
   const kept = KEPT.get(root) || new Map();
   KEPT.set(root, kept);
-  const { numbers, tables } = component.data;
+  const { numbers, tables, notes, words: aloud } = component.data;
+  if (notes.length) redrawn(root, kept, "notes", notes, drawNotes);
   if (numbers.length) redrawn(root, kept, "numbers", numbers, drawNumbers);
   for (const table of tables) redrawn(root, kept, `table ${table.title}`, table, drawTable);
+  if (aloud) redrawn(root, kept, "words", aloud, drawWords);
 }
 
 function redrawn(root, kept, key, value, draw) {
@@ -29,6 +31,21 @@ function element(name, text, attributes = {}) {
   if (text !== undefined) made.textContent = text;
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
+}
+
+function drawNotes(box, notes) {
+  box.className = "notes";
+  box.textContent = notes.join(" ");
+}
+
+function drawWords(box, text) {
+  if (!box.firstChild) {
+    box.className = "words";
+    const details = element("details");
+    details.append(element("summary", "The map in words"), element("p", ""));
+    box.append(details);
+  }
+  box.querySelector("p").textContent = text;
 }
 
 function drawNumbers(box, numbers) {

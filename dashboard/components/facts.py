@@ -40,8 +40,16 @@ def facts(
     key: str,
     numbers: Sequence[tuple[str, str]] = (),
     tables: Sequence[dict[str, Any]] = (),
+    notes: Sequence[str] = (),
+    words: str = "",
 ) -> None:
-    """Draw numbers to be read at a glance, then tables made by `table_data`: the first one over the
-    whole width, the others side by side.
+    """Draw numbers to be read at a glance, notes, then tables made by `table_data`: the first one
+    over the whole width, the others side by side; at the end `words`, folded.
     """
-    _MOUNT(key=key, data={"numbers": [list(pair) for pair in numbers], "tables": list(tables)})
+    data = {
+        "numbers": [list(pair) for pair in numbers],
+        "notes": list(notes),
+        "tables": list(tables),
+        "words": words,
+    }
+    _MOUNT(key=key, data=data)

@@ -62,7 +62,6 @@ def _recorded(chosen: shell.Chosen) -> Reading:
 def _place(page: ArenaView) -> None:
     facts(key="arena-numbers", numbers=page.facts)
     arena_map(page.map, key=shell.MAP_KEY)
-    st.caption("  \n".join(page.notes) or "Every unit is drawn by itself.")
     hint = "Click a unit, or press Enter on it, to see everything known of it."
     tables = (
         table_data("Bytes by band", page.bands, shown=7),
@@ -71,9 +70,8 @@ def _place(page: ArenaView) -> None:
         table_data("Who waits for whom", page.waits, shown=5),
         table_data("Last moves", page.moves, shown=5),
     )
-    facts(key="arena-tables", tables=tables)
-    with st.expander("The map in words"):
-        st.write(page.alt)
+    notes = page.notes or ("Every unit is drawn by itself.",)
+    facts(key="arena-tables", tables=tables, notes=notes, words=page.alt)
 
 
 if __name__ == "__main__":
