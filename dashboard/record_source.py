@@ -29,7 +29,8 @@ HEAD_BYTES_MAX: Final = 1 << 16
 CHECKED_BYTES: Final = 128
 _KIND: Final = re.compile(rb'\{"kind":"(frame|failure|campaign)"')
 _WHEN: Final = re.compile(
-    rb'\{"kind":"frame","taken_s":([0-9.e+]{1,32}),"schedule":(-?[0-9]{1,19}),"step":(-?[0-9]{1,9}),'
+    rb'\{"kind":"frame","taken_s":([0-9.e+]{1,32}),'
+    rb'"schedule":(-?[0-9]{1,19}),"step":(-?[0-9]{1,9}),'
 )
 
 
