@@ -119,6 +119,9 @@ def dashboard_command(
         "--server.fileWatcherType=none",
         "--browser.gatherUsageStats=false",
         "--client.toolbarMode=minimal",
+        # Colours of states, and with enough contrast for small words on either page.
+        "--theme.light.primaryColor=#0072b2",
+        "--theme.dark.primaryColor=#56b4e9",
     ]
     return command, dict(os.environ) | settings.to_environment()
 

@@ -96,7 +96,7 @@ def _place(page: CampaignView) -> None:
         shell.table(page.planned, rows=6)
         missing = f"Never reached: {', '.join(page.missing)}." if page.missing else "All reached."
         with st.container(height=120, border=False):
-            st.caption(missing)
+            shell.status_words(missing)
     st.subheader("Failures")
     shell.table(page.failures, rows=4)
     left, middle, right = st.columns(3)
@@ -117,7 +117,7 @@ def _mutants() -> None:
     try:
         content = _mutants_file(folder_of(settings_of()))
     except (SourceError, OSError) as error:
-        st.caption(f"No table of planted faults: {error}")
+        shell.status_words(f"No table of planted faults: {error}")
         return
     shell.table(content, rows=8)
 

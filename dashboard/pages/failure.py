@@ -71,7 +71,7 @@ def _draw(failure: Failure) -> None:
         st.markdown(f"**The arena after step {step}**")
         picture = failure.picture(step)
         if picture is None:
-            st.caption("No picture of the arena came with this failure.")
+            shell.status_words("No picture of the arena came with this failure.")
         else:
             data = map_data(picture, mark=failure.bytes, label=f"The arena after step {step}")
             arena_map(data, key="failure-map")
@@ -82,7 +82,9 @@ def _draw(failure: Failure) -> None:
     st.subheader("Everything, in words")
     shell.table(event_table(failure), rows=min(12, len(failure.rows)))
     if failure.left_out:
-        st.caption(f"{failure.left_out} rows that say less are left out; shrink the file first.")
+        shell.status_words(
+            f"{failure.left_out} rows that say less are left out; shrink the file first."
+        )
 
 
 def _step(failure: Failure) -> int:

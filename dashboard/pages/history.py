@@ -150,12 +150,12 @@ def _moment(frame: Frame, at: int, count: int) -> None:
     shell.status_words(f"moment {at + 1} of {count}: {arena.title} {frame.label}")
     arena_map(arena.map, key=shell.MAP_KEY)
     for note in arena.notes:
-        st.caption(note)
+        shell.status_words(note)
 
 
 def _curves(page: HistoryView, at: float) -> None:
     if len(page.seconds) < 2:
-        st.caption("There is one moment only: curves need two.")
+        shell.status_words("There is one moment only: curves need two.")
         return
     dark = shell.is_dark()
     left, right = st.columns(2)

@@ -87,7 +87,7 @@ def _place(page: PlanView) -> None:
         shell.table(page.pools, rows=len(page.pools.rows))
     st.subheader("Bands when the arena is full of the mix, packed")
     if page.frame is None:
-        st.caption("There are too many units to draw.")
+        shell.status_words("There are too many units to draw.")
     else:
         arena_map(map_data(page.frame, moves=False, label=page.alt), key="plan-map")
     st.subheader("One entry of each sub-pool")
