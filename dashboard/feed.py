@@ -91,6 +91,12 @@ class Feed:
                 self._latest.popitem(last=False)
             return reading
 
+    def last(self, view: Window | None = None) -> Reading | None:
+        """What was read last for this view, asking nobody; None if it was never read."""
+        with self._lock:
+            known = self._latest.get(view)
+            return None if known is None else known[1]
+
     def history(self) -> tuple[Frame, ...]:
         """Frames read so far, oldest first, one for each moment; the last `KEPT_MAX`."""
         with self._lock:

@@ -19,6 +19,7 @@ from onearena.dashboard.checked import SourceError
 from onearena.dashboard.components.arena_map import looked_at
 from onearena.dashboard.feed import Feed, Reading
 from onearena.dashboard.http_source import HttpSource
+from onearena.dashboard.live import FEEDS
 from onearena.dashboard.record_source import RecordSource, file_in, files_of
 from onearena.dashboard.settings import Settings, folder_of, settings_of
 from onearena.dashboard.view_model import Status, Table, status_of
@@ -50,10 +51,9 @@ class Chosen:
         return bool(self.file)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
 def feed_of(url: str) -> Feed:
     """The feed of a running process, one for all sessions. `SourceError` if it is no address."""
-    return Feed(HttpSource(url))
+    return FEEDS.of(url).feed
 
 
 @st.cache_resource(max_entries=8, show_spinner="reading the record")
@@ -270,9 +270,9 @@ def status_of_reading(reading: Reading, *, recorded: bool = False) -> Status:
     )
 
 
-def refreshing(draw: Callable[[], None], *, live: bool) -> None:
-    """Draw, and again every `REFRESH_S` while the source is a running process."""
-    st.fragment(draw, run_every=REFRESH_S if live else None)()
+def refreshing(draw: Callable[[], None], *, again: bool) -> None:
+    """Draw, and if `again` then once more every `REFRESH_S`."""
+    st.fragment(draw, run_every=REFRESH_S if again else None)()
 
 
 def looked() -> tuple[tuple[int, int] | None, int | None]:

@@ -127,11 +127,11 @@ def dashboard_command(
 
 
 def _script() -> Path:
-    """The script that Streamlit runs; found without importing Streamlit."""
+    """What Streamlit serves; found without importing Streamlit."""
     found = importlib.util.find_spec("onearena.dashboard")
     assert found is not None, "the package is installed whole"
     assert found.origin is not None, "the package has a file"
-    return Path(found.origin).parent / "launch" / "script.py"
+    return Path(found.origin).parent / "launch" / "serve.py"
 
 
 def _port(text: str, *, flag: str = "--port") -> int:

@@ -14,10 +14,21 @@ export default function (component) {
   if (!map) {
     map = new ArenaMap(root);
     LINES_KEPT.set(root, map);
+    hear(root, map);
   }
+  map.live = Boolean(data.live);
   map.tell = setStateValue;
   map.take(data);
   return undefined;
+}
+
+function hear(root, map) {
+  // What the page's clock was answered, until the map leaves the page.
+  const newer = (event) => {
+    if (!root.isConnected) window.removeEventListener("onearena-arena", newer);
+    else if (map.live) map.take(event.detail.map);
+  };
+  window.addEventListener("onearena-arena", newer);
 }
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

@@ -30,14 +30,21 @@ def _nothing() -> None:
     """A change is read from the session's state in the run that it causes."""
 
 
-def arena_map(data: Mapping[str, Any], *, key: str, changed: Callable[[], None] = _nothing) -> None:
+def arena_map(
+    data: Mapping[str, Any],
+    *,
+    key: str,
+    changed: Callable[[], None] = _nothing,
+    live: bool = False,
+) -> None:
     """Draw the map; what the user looks at and picks is in `looked_at(key)` from the next run on.
 
-    `changed` is called first when the view or the pick changed. The height never changes.
+    `changed` is called first when the view or the pick changed. The height never changes. With
+    `live` the map goes on with what the page's `live_line` is answered.
     """
     _MOUNT(
         key=key,
-        data=dict(data),
+        data=dict(data) | {"live": live},
         default={"view": UNTOUCHED, "picked": UNTOUCHED},
         height=LAYOUT.height + BAR_HEIGHT,
         on_view_change=changed,

@@ -5,9 +5,26 @@ const KEPT = new WeakMap();
 export default function (component) {
   const root = component.parentElement.querySelector(".facts");
   if (!root) return;
-  const kept = KEPT.get(root) || new Map();
-  KEPT.set(root, kept);
-  const { numbers, tables, notes, words: aloud } = component.data;
+  const { live, ...shown } = component.data;
+  if (!KEPT.has(root)) {
+    KEPT.set(root, { boxes: new Map(), live: [] });
+    hear(root);
+  }
+  KEPT.get(root).live = live;
+  place(root, shown);
+}
+
+function hear(root) {
+  // What the page's clock was answered, as far as this place shows it.
+  const newer = ({ detail }) => {
+    if (!root.isConnected) window.removeEventListener("onearena-arena", newer);
+    else place(root, Object.fromEntries(KEPT.get(root).live.map((name) => [name, detail[name]])));
+  };
+  window.addEventListener("onearena-arena", newer);
+}
+
+function place(root, { numbers = [], tables = [], notes = [], words: aloud = "" }) {
+  const kept = KEPT.get(root).boxes;
   if (notes.length) redrawn(root, kept, "notes", notes, drawNotes);
   if (numbers.length) redrawn(root, kept, "numbers", numbers, drawNumbers);
   for (const table of tables) redrawn(root, kept, `table ${table.title}`, table, drawTable);

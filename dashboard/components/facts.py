@@ -42,14 +42,17 @@ def facts(
     tables: Sequence[dict[str, Any]] = (),
     notes: Sequence[str] = (),
     words: str = "",
+    live: Sequence[str] = (),
 ) -> None:
     """Draw numbers to be read at a glance, notes, then tables made by `table_data`: the first one
-    over the whole width, the others side by side; at the end `words`, folded.
+    over the whole width, the others side by side; at the end `words`, folded. What `live` names
+    of these is replaced by what the page's `live_line` is answered.
     """
     data = {
         "numbers": [list(pair) for pair in numbers],
         "notes": list(notes),
         "tables": list(tables),
         "words": words,
+        "live": list(live),
     }
     _MOUNT(key=key, data=data)

@@ -31,7 +31,7 @@ def show() -> None:
     chosen = shell.start()
     st.title("Campaign")
     if chosen is not None:
-        shell.refreshing(lambda: _draw(chosen), live=not chosen.recorded)
+        shell.refreshing(lambda: _draw(chosen), again=not chosen.recorded)
     _mutants()
 
 

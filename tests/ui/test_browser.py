@@ -270,6 +270,36 @@ def test_zoom_pause_and_links(browser, app, shown):
         )
 
 
+def test_a_second_that_passes_runs_no_script(browser, app, shown):
+    """What changes on the live page comes by itself: nothing of it makes the page be redrawn."""
+    shown.show(seeded_snapshot(1, epoch=6))
+    context = browser.new_context(viewport=WIDE)
+    page = context.new_page()
+    page.set_default_timeout(LONG_MS)
+    messages = []
+
+    def opened(socket):
+        socket.on("framereceived", lambda _: messages.append(socket.url))
+
+    page.on("websocket", opened)
+    try:
+        page.goto(app)
+        drawn(page, epoch=6)
+        page.wait_for_function("() => !document.querySelector('[data-testid=stSkeleton]')")
+        page.wait_for_timeout(2000)  # what a page does once, when it opens, is over
+        assert messages, "pages talk to the application by a socket"
+        messages.clear()
+        for epoch in (7, 8):
+            shown.show(seeded_snapshot(1, epoch=epoch))
+            drawn(page, epoch=epoch)
+        assert messages == []
+        page.get_by_text("Pause", exact=True).click()
+        page.wait_for_selector("text=/paused, /")
+        assert messages  # and a script that runs is seen here
+    finally:
+        context.close()
+
+
 def test_scrubbing_shows_the_recorded_step(browser, app):
     with page_of(browser, f"{app}/?source=steps.jsonl") as page:
         drawn(page, epoch=STEPS)

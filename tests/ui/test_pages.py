@@ -53,7 +53,14 @@ def to(at, page):
 def words(at):
     """Everything said in words."""
     kinds = (at.title, at.markdown, at.caption, at.error, at.info, at.success, at.subheader)
-    return "\n".join(str(each.value) for kind in kinds for each in kind)
+    lines = [str(each.value) for kind in kinds for each in kind]
+    return "\n".join([*lines, status_of(at).get("text", "")])
+
+
+def status_of(at):
+    """The line under the Arena page's title; empty where a page has none of it."""
+    found = [json.loads(each.proto.json) for each in at.get("bidi_component")]
+    return next((each["status"] for each in found if "status" in each), {})
 
 
 def query(at, name):
