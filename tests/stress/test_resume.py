@@ -23,7 +23,10 @@ from onearena.stress.run_file import STORE_NAME, StoreLock
 from onearena.stress.run_report import look, read_run
 
 # Sources that somebody edits while the tests run are not what these tests are about.
+# A shell without job control has its background jobs ignore Ctrl-C; here it has to arrive.
 CODE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from onearena.stress import run_folders
 run_folders.sources_hash = lambda _: "a test"
 from onearena.stress.cli import main
@@ -91,10 +94,13 @@ def test_ctrl_c_prints_the_summary_and_the_line_that_resumes(tmp_path: Path) -> 
     folder = tmp_path / "a run"
     args = ["--system", "toy", "--jobs", "1", "--out", str(folder)]
     with subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and _schedules(folder) < 3:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        try:
+            while process.poll() is None and _schedules(folder) < 3:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert f"resume: onearena stress --resume '{folder}'" in out
     kept = look(folder)

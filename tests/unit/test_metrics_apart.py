@@ -180,8 +180,10 @@ def test_it_imports_nothing_heavy():
     assert HEAVY.isdisjoint(json.loads(done.stdout))
 
 
+# A shell without job control has its background jobs ignore Ctrl-C; here it has to arrive.
 PARENT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from prometheus_client.registry import CollectorRegistry
 from onearena.metrics.exporter import start_exporter
 exporter = start_exporter(0, registry=CollectorRegistry(), apart=True)
