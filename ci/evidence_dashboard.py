@@ -16,6 +16,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -42,9 +43,10 @@ from onearena.stress.run import RunSpec, run_schedule  # noqa: E402
 
 PAGE = ROOT / "docs" / "evidence" / "dashboard.json"
 CLAIM = (
-    "the first map of a million units is there within 3 s; at one update a second of a hundred "
-    "thousand units the browser takes at most 10% of a core and its heap grows by less than 5 MB "
-    "in 60 s; a campaign of one job spends at most 2% of its processor time on serving"
+    "the first map of a million units is there within 3 s, as the median of pages opened on a "
+    "running dashboard; at one update a second of a hundred thousand units the browser takes at "
+    "most 10% of a core and its heap grows by less than 5 MB in 60 s; a campaign of one job "
+    "spends at most 2% of its processor time on serving"
 )
 FIRST_MAP_S_MAX = 3.0
 BROWSER_SHARE_MAX = 0.10
@@ -107,7 +109,7 @@ def main() -> int:
         "live_page": live_page(options.seconds),
     }
     kept = {
-        "first_map": result["first_map"]["least_s"] <= FIRST_MAP_S_MAX,
+        "first_map": result["first_map"]["median_warm_s"] <= FIRST_MAP_S_MAX,
         "browser_share": result["live_page"]["browser_share"] <= BROWSER_SHARE_MAX,
         "heap": result["live_page"]["heap_growth_bytes"] < HEAP_BYTES_MAX,
         "serving": result["serving"]["share"] <= SERVING_SHARE_MAX,
@@ -193,7 +195,12 @@ while True:
 
 # -- the browser
 def first_map(opens: int) -> dict[str, Any]:
-    """Seconds from opening a page to its first map, of a million units, a new page each time."""
+    """Seconds from opening a page to its first map, of a million units, a new page each time.
+
+    Every page comes from a browser's context of its own, so nothing of it is cached. The first of
+    all also waits for what the dashboard's process loads once; the others are the warm ones.
+    """
+    assert opens >= 2, f"{opens} openings: one is cold, and there is to be a warm one"
     with changing(1_000_000) as url, running_app([url]) as app, chromium() as browser:
         found = []
         for _ in range(opens):
@@ -204,7 +211,12 @@ def first_map(opens: int) -> dict[str, Any]:
             page.wait_for_selector("canvas[data-key]", timeout=LONG_MS)
             found.append(round(time.perf_counter() - began, 3))
             context.close()
-    return {"units": 1_000_000, "seconds": found, "least_s": min(found), "first_s": found[0]}
+    return {
+        "units": 1_000_000,
+        "seconds": found,
+        "median_warm_s": round(statistics.median(found[1:]), 3),
+        "cold_s": found[0],
+    }
 
 
 def live_page(seconds: float) -> dict[str, Any]:

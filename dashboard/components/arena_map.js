@@ -26,7 +26,10 @@ function hear(root, map) {
   // What the page's clock was answered, until the map leaves the page.
   const newer = (event) => {
     if (!root.isConnected) window.removeEventListener("onearena-arena", newer);
-    else if (map.live) map.take(event.detail.map);
+    else if (map.live) {
+      map.take(event.detail.map);
+      event.detail.heard += 1;
+    }
   };
   window.addEventListener("onearena-arena", newer);
 }

@@ -18,7 +18,10 @@ function hear(root) {
   // What the page's clock was answered, as far as this place shows it.
   const newer = ({ detail }) => {
     if (!root.isConnected) window.removeEventListener("onearena-arena", newer);
-    else place(root, Object.fromEntries(KEPT.get(root).live.map((name) => [name, detail[name]])));
+    else if (KEPT.get(root).live.length) {
+      place(root, Object.fromEntries(KEPT.get(root).live.map((name) => [name, detail[name]])));
+      detail.heard += 1;
+    }
   };
   window.addEventListener("onearena-arena", newer);
 }

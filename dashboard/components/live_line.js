@@ -2,6 +2,7 @@
 // hands the answer to the map, the numbers and the tables as one event. Nothing is asked while the
 // page is hidden, and an answer that took long delays the next question.
 
+const PATIENCE_MS = 10000;
 const LINES = new WeakMap();
 const ICONS = {
   live: "●", stale: "▲", paused: "▮▮", disconnected: "✕", recorded: "◆", unusable: "✕", waiting: "○",
@@ -29,8 +30,9 @@ class Line {
 
   take(data) {
     this.stop();
-    if (data.poll !== this.poll) this.known = "";
+    this.known = ""; // the map now has what the script sent
     this.poll = data.poll;
+    this.places = data.places;
     this.every = data.every_ms;
     this.show(data.status);
     if (this.poll) this.again();
@@ -53,7 +55,8 @@ class Line {
     const turn = this.turn;
     let found;
     try {
-      const answer = await fetch(`${this.poll}&known=${encodeURIComponent(this.known)}`);
+      const path = `${this.poll}&known=${encodeURIComponent(this.known)}`;
+      const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
       found = await answer.json();
     } catch {
       found = { error: "the dashboard itself does not answer" };
@@ -62,8 +65,10 @@ class Line {
     if (found.status) this.show(found.status);
     else this.lost(found.error || "the dashboard itself does not answer");
     if (found.map) {
-      this.known = found.map.key;
+      found.heard = 0;
       window.dispatchEvent(new CustomEvent("onearena-arena", { detail: found }));
+      // A place that is not there yet would else keep what it will be given first.
+      if (found.heard === this.places) this.known = found.map.key;
     }
     this.again();
   }

@@ -26,11 +26,18 @@ _MOUNT: Final = st.components.v2.component(
 )
 
 
-def live_line(status: Mapping[str, str], *, key: str, poll: str = "", every_s: float = 1.0) -> None:
-    """Draw the line; with `poll`, a path, ask there every `every_s` seconds until the next run."""
+def live_line(
+    status: Mapping[str, str], *, key: str, poll: str = "", every_s: float = 1.0, places: int = 0
+) -> None:
+    """Draw the line; with `poll`, a path, ask there every `every_s` seconds until the next run.
+
+    `places` is how many components of the page listen: an answer that one of them did not hear,
+    since it was not there yet, is asked for again.
+    """
     data: dict[str, Any] = {
         "status": dict(status),
         "poll": poll,
         "every_ms": round(every_s * 1000),
+        "places": places,
     }
     _MOUNT(key=key, data=data)

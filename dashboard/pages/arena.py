@@ -7,6 +7,8 @@ user looks elsewhere, while paused, and until there is a first snapshot.
 
 from __future__ import annotations
 
+from typing import Final
+
 import streamlit as st
 
 from onearena.dashboard import shell
@@ -18,6 +20,9 @@ from onearena.dashboard.feed import Reading
 from onearena.dashboard.frame import Frame
 from onearena.dashboard.live import FEEDS, notes_of, poll_path, status_data, tables_of
 from onearena.dashboard.view_model import ArenaView, view_model
+
+PLACES: Final = 3
+"""Components that listen to the status line: numbers, map, tables."""
 
 
 def show() -> None:
@@ -51,7 +56,11 @@ def _draw(chosen: shell.Chosen, *, again: bool) -> None:
     poll = poll_path(FEEDS.of(chosen.url).token, view=view, picked=picked) if polled else ""
     page = view_model(reading.frame, view=view, picked=picked)
     live_line(
-        status_data(status, page.title), key="arena-status", poll=poll, every_s=shell.REFRESH_S
+        status_data(status, page.title),
+        key="arena-status",
+        poll=poll,
+        every_s=shell.REFRESH_S,
+        places=PLACES,
     )
     _place(page, live=polled)
 

@@ -292,6 +292,10 @@ def test_a_second_that_passes_runs_no_script(browser, app, shown):
         for epoch in (7, 8):
             shown.show(seeded_snapshot(1, epoch=epoch))
             drawn(page, epoch=epoch)
+        page.route("**/onearena/arena?*", lambda route: route.abort())
+        page.wait_for_selector("text=/disconnected: the dashboard itself/")
+        page.unroute("**/onearena/arena?*")
+        page.wait_for_selector("text=/live, /")
         assert messages == []
         page.get_by_text("Pause", exact=True).click()
         page.wait_for_selector("text=/paused, /")
