@@ -21,8 +21,9 @@ from onearena.dashboard.frame import Frame
 from onearena.dashboard.live import FEEDS, notes_of, poll_path, status_data, tables_of
 from onearena.dashboard.view_model import ArenaView, view_model
 
+# Components that listen to the status line: numbers, map, tables. (Not a text under it: what stands
+# alone in a page's script is drawn on the page.)
 PLACES: Final = 3
-"""Components that listen to the status line: numbers, map, tables."""
 
 
 def show() -> None:

@@ -85,6 +85,7 @@ def test_every_page_of_a_record_has_its_title_and_no_exception(app, folder, page
     at = app(Settings(folder=str(folder), file="failing.jsonl"), page=page)
     assert not at.exception
     assert at.title[0].value.lower() == page
+    assert at.main[0].type == "title"  # nothing of the script itself is drawn above it
     if page != "plan":
         assert query(at, "source") == "failing.jsonl"
 
