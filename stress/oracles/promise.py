@@ -40,10 +40,13 @@ class PromiseOracle:
         if call.name not in ASKING or call.error is not None:
             return NO_VIOLATIONS
         demand = self._demand(facts)
-        # The facts already count what this call granted, and no longer what a fork freed.
+        # The facts already count what this call granted, and no longer what a fork freed, unless
+        # that is quarantined: it is handed out still.
         counts = self.facts.handed_out()
-        for fact in facts.freed:
-            counts[fact.band] += 1
+        if facts.freed:
+            quarantined = set(self.facts.quarantined())
+            for fact in facts.freed:
+                counts[fact.band] += (fact.band, fact.unit) not in quarantined
         if not isinstance(call.answer, Grant):
             counts = [have + more for have, more in zip(counts, demand, strict=True)]
         missing = shortfall(self.facts.bands, self.facts.plan.arena_bytes, counts)
