@@ -33,7 +33,7 @@ from onearena.stress.cli import main
 main()
 """
 COMMAND = [sys.executable, "-c", CODE, "stress"]
-SEEDS = 24
+SEEDS = 72  # more than two idle cores get through between two looks and a kill
 
 
 @pytest.fixture
