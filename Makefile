@@ -70,12 +70,8 @@ bench: $(INSTALLED) $(COMPILED) ## Measure the allocator's calls.
 	@$(BIN)/onearena bench $(ARGS)
 
 .PHONY: mutants
-mutants: $(INSTALLED) $(COMPILED) ## Plant every fault of the registry and count the ones caught (an hour).
+mutants: $(INSTALLED) $(COMPILED) ## Plant every fault of the registry and count the ones caught (minutes).
 	@$(BIN)/onearena mutants $(ARGS)
-
-.PHONY: mutants-gate
-mutants-gate: $(INSTALLED) $(COMPILED) ## Plant the faults that every change must still catch (minutes).
-	@ci/mutants-gate $(BIN)
 
 .PHONY: evidence-clean
 evidence-clean: $(INSTALLED) $(COMPILED) ## Evidence: clean campaigns with their reach (hours; resumable).

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Self
@@ -34,6 +35,7 @@ REPORT_VERSION: Final = 1
 @click.option("--only", default="", help="Ids of the mutants to plant, separated by commas.")
 @click.option("--budget", default="60s", show_default=True, help="Time for each mutant.")
 @click.option("--jobs", default=0, help="Mutants hunted at once; 0: one a core.")
+@click.option("--within", default="", help="Begin no hunt after so long, e.g. 12m.")
 @click.option(
     "--seeds", default="0", metavar="A,B,..", show_default=True, help="First seeds of campaigns."
 )
@@ -45,20 +47,23 @@ REPORT_VERSION: Final = 1
     help="Registry of mutants (TOML).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def mutants(only: str, budget: str, jobs: int, seeds: str, registry: Path, *, as_json: bool) -> int:
+def mutants(
+    only: str, budget: str, jobs: int, within: str, seeds: str, registry: Path, *, as_json: bool
+) -> int:
     """Plant faults one at a time and count the ones an oracle reports.
 
     A mutant counts as caught only by an oracle's report; crashes are counted apart. Each is hunted
     once from each of the first seeds; the score is of all hunts, with a 95% interval.
 
-    Exit 0 when all hunts caught theirs, 1 when one was missed.
+    Exit 0 when all hunts caught theirs, 1 when one was missed or, with --within, not begun.
     """
     chosen = _choose(load_registry(registry), only)
     budget_s = parse_budget(budget)
+    end = time.monotonic() + parse_budget(within, "--within") if within else float("inf")
     firsts = _first_seeds(seeds)
     rows: list[dict[str, Any]] = []
     with (
-        Hunters(registry, budget_s, firsts[0]) as hunters,
+        Hunters(registry, budget_s, firsts[0], end) as hunters,
         ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool,
     ):
         hunts = [pool.submit(hunters.hunt, mutant, first) for first in firsts for mutant in chosen]
@@ -103,7 +108,8 @@ def score_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "share_95": [round(low, 4), round(high, 4)],
         "by_intended": sum("intended_after" in row for row in caught),
         "crashed": sum(row["crashed"] for row in rows),
-        "missed": [f"{row['id']} from {row['first_seed']}" for row in rows if not row["caught"]],
+        "missed": [_hunt_name(row) for row in rows if not row["caught"] and not _left(row)],
+        "not_hunted": [_hunt_name(row) for row in rows if _left(row)],
     }
     if caught:
         schedules = [row["schedules"] for row in caught]
@@ -125,6 +131,15 @@ def score_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
         )
     found["campaigns"] = campaigns
     return found
+
+
+def _left(row: dict[str, Any]) -> bool:
+    """Whether the time was over before this hunt began."""
+    return bool(row.get("not_hunted"))
+
+
+def _hunt_name(row: dict[str, Any]) -> str:
+    return f"{row['id']} from {row['first_seed']}"
 
 
 def score_text(score: dict[str, Any]) -> str:
@@ -155,6 +170,8 @@ def score_text(score: dict[str, Any]) -> str:
         lines.append(table(("first seed", "hunts", "caught", "95%"), rows, left=()))
     if score["missed"]:
         lines.append("missed: " + ", ".join(score["missed"]))
+    if score["not_hunted"]:
+        lines.append("not hunted, the time was over: " + ", ".join(score["not_hunted"]))
     return "\n".join(lines)
 
 
@@ -173,7 +190,11 @@ def _choose(known: tuple[Mutant, ...], only: str) -> list[Mutant]:
 class Hunters:
     """Worker processes, one for each hunt that runs at a time; use as a context."""
 
-    def __init__(self, registry: Path, budget_s: float, seed: int) -> None:
+    def __init__(
+        self, registry: Path, budget_s: float, seed: int, end: float = float("inf")
+    ) -> None:
+        """`end`: of `time.monotonic`; no hunt begins after it."""
+        self._end = end
         self._registry = registry
         self._budget_s = budget_s
         self._seed = seed
@@ -201,6 +222,8 @@ class Hunters:
             "seconds": 0.0,
             "first_seed": first,
         }
+        if time.monotonic() > self._end:
+            return {**row, "not_hunted": True}
         return {**row, **self._ask(mutant, first)}
 
     def _ask(self, mutant: Mutant, first_seed: int) -> dict[str, Any]:
@@ -250,6 +273,8 @@ def _line(row: dict[str, Any], progress: str) -> str:
     if row["caught"]:
         mark = "caught" if "intended_after" in row else "caught*"
         what = f"by {row['by']}, {row['schedules']} schedules, {row['seconds']:.1f} s"
+    elif _left(row):
+        mark, what = "left", "not hunted, the time was over"
     else:
         mark = "MISSED"
         what = f"{row['schedules']} schedules, {row['crashed']} crashes {row.get('crash', '')}"

@@ -215,7 +215,7 @@ def prune(
     count = KEEP_DEFAULT if keep is None else parse_integer("--keep", keep, KEEP_MAX)
     before = None
     if older_than is not None:
-        age = dt.timedelta(seconds=parse_budget(older_than))
+        age = dt.timedelta(seconds=parse_budget(older_than, "--older-than"))
         before = (dt.datetime.now(dt.UTC) - age).isoformat(timespec="seconds")
     found = sorted(_kept(root), key=lambda kept: (kept.began, kept.name), reverse=True)
     going = [

@@ -212,12 +212,12 @@ def parse_seeds(text: str) -> tuple[int, int | None]:
     return first, last
 
 
-def parse_budget(text: str) -> float:
+def parse_budget(text: str, option: str = "--budget") -> float:
     """Seconds of `90`, `60s`, `5m`, `2h`; more than 0 and at most 30 days."""
     match = re.fullmatch(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(s|m|h|)", text)
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 0.0 < seconds <= 30 * 86400:
-        raise UsageError("--budget", text, "give a time such as 60s, 5m or 2h, at most 720h")
+        raise UsageError(option, text, "give a time such as 60s, 5m or 2h, at most 720h")
     return seconds
 
 

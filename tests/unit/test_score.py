@@ -69,3 +69,23 @@ def test_the_score_counts_hunts_and_campaigns() -> None:
 def test_wrong_first_seeds_are_refused(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["mutants", "--seeds", seeds, "--only", "M09"]) == 2
     assert "--seeds" in capsys.readouterr().err
+
+
+def test_hunts_that_the_time_did_not_reach_are_named_and_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["mutants", "--within", "0.001", "--only", "M09,M27", "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "caught 0 of 2" in shown
+    assert "not hunted, the time was over: M09 from 0, M27 from 0" in shown
+    assert "missed" not in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("mutants", "--within"), ("runs prune", "--older-than")]
+)
+def test_a_wrong_time_is_refused_by_its_own_name(
+    command: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command.split(), option, "soon"]) == 2
+    assert option in capsys.readouterr().err
