@@ -15,74 +15,84 @@ import datetime as dt
 import hashlib
 import json
 import os
-import queue
 import random
 import subprocess
 import sys
-import threading
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from evidence_common import ROOT, git, machine
 from mutation import Edit, edits_of
+from mutation_plain import INSTRUCTIONS, THREADS
 
 SAMPLE = 400
 KERNELS_SHARE = 4
 LEAST_KILLED = 0.9
 SEEDS = 40
-KERNEL_SEEDS = 12
-UNITS = ("tests/unit/test_hazards_units.py", "tests/unit/test_realise_failures.py")
-LEDGER = (
-    "tests/unit/test_ledger.py",
-    "tests/unit/test_fences.py",
-    "tests/unit/test_hazards_uses.py",
+SEEDS_FIRST = 3
+CHEAP_S = 2.0
+"""Of the tests that reach an edit, those that take this long together run before most seeds."""
+MODULES = (
+    *("ledger", "fences", "uses", "rules", "recording", "relayout", "relayout_words", "fit"),
+    *("fit_words", "band", "store", "store_answers", "arena_state", "realise"),
 )
-PLANS = (
-    "tests/unit/test_figure4_plan.py",
-    "tests/model/test_fit.py",
-    "tests/model/test_relayout.py",
-    "tests/model/test_planning_words.py",
-    "tests/model/test_planning_maps.py",
+UNIT_TESTS = (
+    *("ledger", "fences", "hazards_uses", "hazards_units", "hazards_admission"),
+    *("realise_failures", "figure4_plan", "figure4_bytes", "store", "demand", "snapshot_oracles"),
+    *("oracle_reference", "table_reach", "metrics_collector"),
 )
-STORES = (
-    "tests/unit/test_store.py",
-    "tests/model/test_store_growth.py",
-    "tests/model/test_store_machine.py",
+MODEL_TESTS = (
+    *("fit", "relayout", "planning_words", "planning_maps", "store_growth", "store_machine"),
 )
-TESTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("ledger", "fences", "uses", "rules", "recording"), LEDGER + UNITS),
-    **dict.fromkeys(("relayout", "relayout_words", "fit", "fit_words"), PLANS),
-    **dict.fromkeys(("band", "store", "store_answers"), STORES + UNITS),
-    **dict.fromkeys(("arena_state", "realise"), UNITS + LEDGER),
-    "kernels": ("tests/unit/test_kernels.py", *STORES[:2], "tests/model/test_planning_words.py"),
-}
+PLAIN_TESTS = (
+    *(f"tests/unit/test_{name}.py" for name in ("kernels", *UNIT_TESTS)),
+    *(f"tests/model/test_{name}.py" for name in ("planning_maps", "store_machine")),
+)
+TESTS = (
+    *(f"tests/unit/test_{name}.py" for name in UNIT_TESTS),
+    *(f"tests/model/test_{name}.py" for name in MODEL_TESTS),
+)
 SURVIVORS = ROOT / "ci/mutation_survivors.toml"
 
 
 def main() -> int:
     """Plant the sample, or what is left of it."""
     options = _options()
-    sources = {name: (ROOT / f"core/{name}.py").read_text() for name in TESTS}
-    digest = hashlib.blake2b(json.dumps(sources).encode(), digest_size=16).hexdigest()
+    sources = {name: (ROOT / f"core/{name}.py").read_text() for name in (*MODULES, "kernels")}
     sample = _sample(sources, options.sample, options.seed)
-    done = _finished(options.state, digest)
+    options.state.parent.mkdir(parents=True, exist_ok=True)
+    done = _finished(options.state, _digest(json.dumps(sources)))
+    if options.again:
+        done = {name: row for name, row in done.items() if row["killed"]}
     left = [edit for edit in sample if edit.name not in done]
     print(f"{len(sample) - len(left)} of {len(sample)} are done already", flush=True)
-    options.state.parent.mkdir(parents=True, exist_ok=True)
+    judge = Judge(sources, options.state)
     try:
-        _plant_all(left, sources, digest, options, done)
+        for edit in left:
+            row = judge.row(edit)
+            done[edit.name] = row
+            with options.state.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            verdict = "killed" if row["killed"] else "SURVIVED"
+            print(
+                f"{len(done)} {row['seconds']}s: {verdict} {edit.name!r} by {row['by']}", flush=True
+            )
     except KeyboardInterrupt:
         print("interrupted; run again to go on")
         return 130
-    return _report(sample, done, options)
+    finally:
+        judge.close()
+    return _report([done[edit.name] for edit in sample], options)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--again", action="store_true", help="judge survivors again, after a test was added"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "docs/evidence/mutation.json")
     parser.add_argument("--state", type=Path, default=ROOT / "build/evidence/mutation.jsonl")
     return parser.parse_args()
@@ -92,14 +102,22 @@ def _sample(sources: dict[str, str], wanted: int, seed: int) -> list[Edit]:
     """A quarter from the kernels, the rest from the modules above them; drawn evenly from each."""
     draw = random.Random(seed)
     above: list[Edit] = []
-    for name, source in sources.items():
-        if name != "kernels":
-            above += edits_of(f"onearena.core.{name}", source)
-    kernels = edits_of("onearena.core.kernels", sources["kernels"])
-    # What warms the kernels up or only names them decides nothing.
-    kernels = [edit for edit in kernels if not edit.where.startswith(("warm_up", "_warm"))]
+    for name in MODULES:
+        above += edits_of(f"onearena.core.{name}", sources[name])
+    # The threads device's kernels have no plain form; nor have the machine instructions. What
+    # warms kernels up decides nothing.
+    plain = sources["kernels"].index(THREADS)
+    kernels = [
+        edit
+        for edit in edits_of("onearena.core.kernels", sources["kernels"])
+        if edit.start < plain and not edit.where.startswith(("warm_up", "_warm", *INSTRUCTIONS))
+    ]
     from_kernels = wanted // KERNELS_SHARE
     return draw.sample(above, wanted - from_kernels) + draw.sample(kernels, from_kernels)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _finished(state: Path, digest: str) -> dict[str, dict[str, Any]]:
@@ -109,69 +127,116 @@ def _finished(state: Path, digest: str) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows if row["digest"] == digest}
 
 
-def _plant_all(
-    left: list[Edit],
-    sources: dict[str, str],
-    digest: str,
-    options: argparse.Namespace,
-    done: dict[str, dict[str, Any]],
-) -> None:
-    work: queue.SimpleQueue[Edit] = queue.SimpleQueue()
-    for edit in left:
-        work.put(edit)
-    lock = threading.Lock()
-    stop = threading.Event()
+class Judge:
+    """Two workers, one with compiled kernels and one without, and what their clean runs reach."""
 
-    def one() -> None:
-        workers: dict[bool, subprocess.Popen[str]] = {}
-        try:
-            while not stop.is_set():
-                try:
-                    edit = work.get_nowait()
-                except queue.Empty:
-                    return
-                found = _ask(workers, edit, sources)
-                with lock:
-                    row = {"name": edit.name, "line": edit.line, "digest": digest, **found}
-                    done[edit.name] = row
-                    with options.state.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
-                    print(
-                        f"{len(done)}: {'killed' if found['killed'] else 'SURVIVED'} {edit.name!r}"
-                        f" by {found['by']}",
-                        flush=True,
-                    )
-        finally:
-            for worker in workers.values():
-                worker.kill()
-                worker.wait()
+    def __init__(self, sources: dict[str, str], state: Path) -> None:
+        self._sources = sources
+        self._digest = _digest(json.dumps(sources))
+        self._state = state
+        self._workers: dict[bool, subprocess.Popen[str]] = {}
+        self._reach: dict[bool, dict[str, Any]] = {}
 
-    threads = [threading.Thread(target=one) for _ in range(options.jobs)]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)
-    except KeyboardInterrupt:
-        stop.set()
-        raise
+    def row(self, edit: Edit) -> dict[str, Any]:
+        """Plant one edit: who noticed, how long that took, and how much could have."""
+        short = edit.module.rpartition(".")[2]
+        plain = short == "kernels"
+        if plain not in self._reach:
+            self._reach[plain] = self._recorded(plain=plain)
+        seeds, tests = reaching(self._reach[plain], edit)
+        row = {"name": edit.name, "line": edit.line, "digest": self._digest}
+        row |= {"seeds": len(seeds), "tests": len(tests)}
+        if not seeds and not tests:
+            return {**row, "killed": False, "by": "", "seconds": 0.0}
+        source = edit.apply(self._sources[short])
+        asked = {"module": edit.module, "source": source, "rounds": rounds(seeds, tests)}
+        return {**row, **self._ask(asked, plain=plain)}
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers.values():
+            worker.kill()
+            worker.wait()
+
+    def _recorded(self, *, plain: bool) -> dict[str, Any]:
+        """What the clean tree reaches; kept in a file beside the state, by the files' contents."""
+        kept = self._state.with_suffix(".plain.json" if plain else ".reach.json")
+        known = json.loads(kept.read_text()) if kept.is_file() else {}
+        names = ("kernels",) if plain else MODULES
+        reach: dict[str, Any] = {"seeds": [], "tests": {}}
+        parts = {}
+        for file in ("", *(PLAIN_TESTS if plain else TESTS)):
+            key = _digest(self._digest + file + ((ROOT / file).read_text() if file else ""))
+            if key not in known:
+                asked = {
+                    "modules": [f"onearena.core.{name}" for name in names],
+                    "seeds": 0 if file else SEEDS,
+                    "file": file,
+                }
+                known[key] = self._ask({"record": asked}, plain=plain)
+                assert "killed" not in known[key], f"{file or 'schedules'}: {known[key]}"
+                print(f"recorded {file or 'schedules'}: {known[key]['seconds']}s", flush=True)
+                if known[key]["failed"]:
+                    print(f"left out, they fail uncompiled: {known[key]['failed']}", flush=True)
+                assert plain or not known[key]["failed"], "the clean tree fails"
+            parts[key] = known[key]
+            reach["seeds"] += parts[key]["seeds"]
+            reach["tests"] |= parts[key]["tests"]
+        kept.write_text(json.dumps(parts))
+        return reach
+
+    def _ask(self, asked: dict[str, Any], *, plain: bool) -> dict[str, Any]:
+        if plain not in self._workers:
+            self._workers[plain] = _worker(plain=plain)
+        worker = self._workers[plain]
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps(asked) + "\n")
+        worker.stdin.flush()
+        answer = worker.stdout.readline()
+        assert answer, "a mutation worker died; what it said is above"
+        found: dict[str, Any] = json.loads(answer)
+        return found
 
 
-def _ask(
-    workers: dict[bool, subprocess.Popen[str]], edit: Edit, sources: dict[str, str]
-) -> dict[str, Any]:
-    short = edit.module.rpartition(".")[2]
-    plain = short == "kernels"
-    if plain not in workers:
-        workers[plain] = _worker(plain=plain)
-        clean = _exchange(workers[plain], "", "", short)
-        assert not clean["killed"], f"the clean tree fails: {clean}"
-    return _exchange(workers[plain], edit.module, edit.apply(sources[short]), short)
+def reaching(reach: dict[str, Any], edit: Edit) -> tuple[list[int], list[tuple[str, float]]]:
+    """Seeds whose schedule runs a line of the edit, and such tests with their seconds, cheap first.
+
+    An edit outside functions runs with the import: whatever runs the module can notice.
+    """
+    first, last = edit.lines
+
+    def runs(lines: dict[str, list[int]]) -> bool:
+        own = lines.get(edit.module, [])
+        return bool(own) if not first else any(first <= line <= last for line in own)
+
+    seeds = [seed for seed, lines in enumerate(reach["seeds"]) if runs(lines)]
+    tests = [
+        (name, float(test["seconds"]))
+        for name, test in reach["tests"].items()
+        if runs(test["lines"])
+    ]
+    return seeds, sorted(tests, key=lambda test: (test[1], test[0]))
+
+
+def rounds(seeds: list[int], tests: list[tuple[str, float]]) -> list[dict[str, Any]]:
+    """A few schedules, the cheap tests, the other schedules, the other tests."""
+    total, cheap = 0.0, 0
+    while cheap < len(tests) and total + tests[cheap][1] <= CHEAP_S:
+        total += tests[cheap][1]
+        cheap += 1
+    return [
+        {"seeds": seeds[:SEEDS_FIRST]},
+        {"tests": tests[:cheap]},
+        {"seeds": seeds[SEEDS_FIRST:]},
+        {"tests": tests[cheap:]},
+    ]
 
 
 def _worker(*, plain: bool) -> subprocess.Popen[str]:
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    # The links of ci/ns: the worker runs this checkout, whichever one is installed.
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "ci/ns"))
+    environment.pop("NUMBA_DISABLE_JIT", None)
     if plain:
         environment["NUMBA_DISABLE_JIT"] = "1"
     return subprocess.Popen(
@@ -184,31 +249,14 @@ def _worker(*, plain: bool) -> subprocess.Popen[str]:
     )
 
 
-def _exchange(
-    worker: subprocess.Popen[str], module: str, source: str, short: str
-) -> dict[str, Any]:
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    seeds = KERNEL_SEEDS if short == "kernels" else SEEDS
-    asked = {"module": module, "source": source, "tests": TESTS[short], "seeds": seeds}
-    worker.stdin.write(json.dumps(asked) + "\n")
-    worker.stdin.flush()
-    answer = worker.stdout.readline()
-    assert answer, "a mutation worker died; what it said is above"
-    found: dict[str, Any] = json.loads(answer)
-    return found
-
-
-def _report(
-    sample: list[Edit], done: dict[str, dict[str, Any]], options: argparse.Namespace
-) -> int:
-    rows = [done[edit.name] for edit in sample]
+def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
     killed = sum(row["killed"] for row in rows)
     table = tomllib.loads(SURVIVORS.read_text()) if SURVIVORS.is_file() else {}
     why = {row["mutant"]: row["why"] for row in table.get("survivor", [])}
     survivors = [row for row in rows if not row["killed"]]
     silent = [row["name"] for row in survivors if row["name"] not in why]
     by_schedule = sum(row["killed"] and "seed" in row for row in rows)
+    kept = ("name", "line", "killed", "by", "seeds", "tests", "seconds")
     evidence = {
         "name": "mutation",
         "claim": "small edits of the modules that decide are noticed by schedules or tests",
@@ -217,14 +265,17 @@ def _report(
         "command": f"make evidence-mutation ARGS='--sample {options.sample} --seed {options.seed}'",
         "machine": machine(),
         "sample": len(rows),
+        "from_kernels": sum(row["name"].startswith("onearena.core.kernels:") for row in rows),
+        "schedules": SEEDS,
         "killed": killed,
         "killed_by_schedules": by_schedule,
         "killed_by_tests": killed - by_schedule,
+        "processor_seconds": round(sum(row["seconds"] for row in rows), 1),
         "survivors": [
             {"mutant": row["name"], "line": row["line"], "why": why.get(row["name"], "")}
             for row in survivors
         ],
-        "mutants": [{key: row[key] for key in ("name", "line", "killed", "by")} for row in rows],
+        "mutants": [{key: row[key] for key in kept} for row in rows],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(evidence, indent=1) + "\n")

@@ -9,8 +9,9 @@ is the same everywhere.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
 COMPARE: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
@@ -41,7 +42,12 @@ TWINS: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One mutant: characters [start, end) of the module's text become `new`."""
+    """One mutant: characters [start, end) of the module's text become `new`.
+
+    `lines` (first, last) are those of the statement around it, or of its header where it has a
+    body: a program that runs none of them cannot notice. (0, 0) outside functions. `nth` counts
+    equal edits of one function from 1.
+    """
 
     module: str
     line: int
@@ -50,11 +56,14 @@ class Edit:
     end: int
     old: str
     new: str
+    lines: tuple[int, int] = (0, 0)
+    nth: int = 1
 
     @property
     def name(self) -> str:
-        """Says the edit, and survives edits elsewhere in the module."""
-        return f"{self.module}:{self.where}: {self.old} -> {self.new}"
+        """Says the edit, and survives edits elsewhere in the module; no two are equal."""
+        nth = f" ({self.nth})" if self.nth > 1 else ""
+        return f"{self.module}:{self.where}: {self.old} -> {self.new}{nth}"
 
     def apply(self, source: str) -> str:
         """The module's text with the edit."""
@@ -79,12 +88,22 @@ class _Reader:
         for line in lines:
             self._starts.append(self._starts[-1] + len(line))
         self._found: list[Edit] = []
+        self._lines = (0, 0)
 
     def read(self) -> list[Edit]:
         self._walk(ast.parse(self._source), "")
-        return sorted(self._found, key=lambda edit: (edit.start, edit.end, edit.new))
+        found = sorted(self._found, key=lambda edit: (edit.start, edit.end, edit.new))
+        seen: Counter[str] = Counter()
+        for at, edit in enumerate(found):
+            seen[edit.name] += 1
+            found[at] = replace(edit, nth=seen[edit.name])
+        return found
 
     def _walk(self, node: ast.AST, where: str) -> None:
+        if isinstance(node, ast.stmt):
+            self._lines = _header(node) if self._lines != (0, 0) else (0, 0)
+        if isinstance(node, ast.FunctionDef):
+            self._lines = _header(node)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             where = f"{where}.{node.name}".lstrip(".")
             children: list[ast.AST] = list(node.body)
@@ -95,14 +114,17 @@ class _Reader:
         if where:
             for start, end, new in self._replacements(node):
                 self._note(node, where, start, end, new)
+        lines = self._lines
         for child in children:
             if _matters(child):
                 self._walk(child, where)
+                self._lines = lines
 
     def _note(self, node: ast.AST, where: str, start: int, end: int, new: str) -> None:
         old = self._source[start:end]
         line = getattr(node, "lineno", 0)
-        self._found.append(Edit(self._module, line, where, start, end, old, new))
+        edit = Edit(self._module, line, where, start, end, old, new, self._lines)
+        self._found.append(edit)
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
@@ -141,6 +163,14 @@ class _Reader:
             yield *self._span(node), "pass"
         elif isinstance(node, (ast.Continue, ast.Break)):
             yield *self._span(node), "break" if isinstance(node, ast.Continue) else "continue"
+
+
+def _header(node: ast.stmt) -> tuple[int, int]:
+    """Lines of a statement; of one with a body, those before the body (at least its first)."""
+    assert node.end_lineno is not None
+    body = getattr(node, "body", [])
+    last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
+    return node.lineno, last
 
 
 def _is_call(node: ast.AST) -> TypeGuard[ast.stmt]:

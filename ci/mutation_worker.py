@@ -1,9 +1,11 @@
 """Plants general mutants one after the other, each in a fork, and says what noticed it.
 
-`python mutation_worker.py` reads JSON lines `{"module", "source", "tests": [...], "seeds"}` and
-answers each with `{"killed", "by"}`. The fork runs schedules first (any verdict but a pass kills),
-then the test files one by one (any failure kills). With NUMBA_DISABLE_JIT=1 the kernels are plain
-Python and can be mutated as well.
+`python mutation_worker.py` reads JSON lines and answers each with one. `{"record": {"modules",
+"seeds", "file"}}` runs the clean tree and answers which lines each schedule, or each test of a
+file, runs (`mutation_reach`). `{"module", "source", "rounds"}` plants the text as the module and
+answers `{"killed", "by"}`: a round is a list of seeds or of tests `[name, seconds]`, and the first
+schedule that does not pass, or test that fails, ends it. With NUMBA_DISABLE_JIT=1 the kernels are
+plain Python and can be planted as well.
 """
 
 from __future__ import annotations
@@ -16,20 +18,41 @@ import io
 import json
 import os
 import resource
-import select
+import signal
 import sys
-import time
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, Final
 
+import hypothesis
+import mutation_plain
+import mutation_reach
 import pytest
 
-PACKAGE = "onearena."
-JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
-LIMIT_S = 150
-"""Processor seconds for one mutant: a loop without an end is noticed by this."""
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGE: Final = "onearena."
+KERNELS: Final = "onearena.core.kernels"
+JIT: Final = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+MEMORY_BYTES: Final = 12 << 30
+SCHEDULE_S: Final = 4.0
+"""Processor seconds for one schedule: a clean one takes a tenth of one."""
+WALL_S: Final = 900.0
+"""Seconds for one mutant on a busy machine: one that only waits uses no processor."""
+TEST_S, TEST_TIMES = 4.0, 4.0
+"""Processor seconds for one test: so many, and so many times those of its clean (traced) run."""
+PYTEST: Final = (
+    *(
+        "-q",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ),
+    *("-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin"),
+)
 
 
 class Loader(importlib.machinery.SourceFileLoader):
@@ -39,12 +62,23 @@ class Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """The code that the import system runs: of the given text."""
+        if fullname == KERNELS:
+            return mutation_plain.plain_code(self.text, self.path)
         code: CodeType = compile(self.text, self.path, "exec", dont_inherit=True)
         return code
 
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it; kernels get what the compiler would have given them."""
+        if module.__name__ != KERNELS:
+            super().exec_module(module)
+            return
+        mutation_plain.prepare(module)
+        super().exec_module(module)
+        mutation_plain.bind(module)
+
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the mutated module first."""
+    """Finds one module first, with the given text."""
 
     def __init__(self, module: str, text: str) -> None:
         self._module, self._text = module, text
@@ -52,11 +86,11 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The mutated module's spec; None for all others, which the next finder finds."""
+        """The module's spec; None for all others, which the next finder finds."""
         if fullname != self._module:
             return None
         for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
+            if isinstance(finder, Finder) or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None and spec.origin is not None:
@@ -66,27 +100,68 @@ class Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-class FirstFailure:
-    """Remembers which test failed first."""
+class Chosen:
+    """A pytest plugin: only the given tests, in the given order; remembers the first failure.
 
-    name = ""
+    Each test has processor time of its own, after which the system ends this process.
+    """
+
+    def __init__(self, tests: list[tuple[str, float]], say: Callable[[str], None]) -> None:
+        self._order = {name: at for at, (name, _) in enumerate(tests)}
+        self._limits_s = {name: TEST_S + TEST_TIMES * seconds for name, seconds in tests}
+        self._say = say
+        self.failed = ""
+
+    def pytest_configure(self) -> None:
+        """Called by pytest: a failing example is enough, its smallest form is not looked for."""
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "kill", hypothesis.settings.get_profile("ci"), phases=phases, print_blob=False
+        )
+        hypothesis.settings.load_profile("kill")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Called by pytest: take the chosen ones."""
+        chosen = [item for item in items if item.nodeid in self._order]
+        items[:] = sorted(chosen, key=lambda item: self._order[item.nodeid])
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Called by pytest before each test."""
+        self._say(nodeid)
+        signal.setitimer(signal.ITIMER_PROF, self._limits_s[nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called by pytest after each phase of a test."""
-        if report.failed and not self.name:
-            self.name = report.nodeid
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
 
 
 def preload() -> set[str]:
-    """Load the kernels and what they import; a fork keeps these, unless it mutates them."""
+    """Load what the project imports from others, and compiled kernels; a fork keeps these.
+
+    Answers the names of the project's modules that a fork keeps: what compiled kernels import.
+    """
     if JIT:
         from onearena.core import kernels
 
         kernels.warm_up()
-        return {name for name in sys.modules if name.startswith(PACKAGE)}
-    import numba  # noqa: F401 - heavy, and the same for all
+    else:
+        spec = importlib.util.find_spec(KERNELS)
+        assert spec is not None
+        assert spec.origin is not None
+        text = Path(spec.origin).read_text(encoding="utf-8")
+        sys.meta_path.insert(0, Finder(KERNELS, text))
+    kept = {name for name in sys.modules if name.startswith(PACKAGE)} if JIT else set()
+    from onearena.stress.run import RunSpec, run_schedule
 
-    return {name for name in sys.modules if name.startswith(PACKAGE)}
+    result = run_schedule(RunSpec(0))
+    assert result.verdict == "pass", f"the clean tree fails seed 0: {result.crash}"
+    import _hypothesis_pytestplugin  # noqa: F401
+    import hypothesis.stateful  # noqa: F401
+    import pytest_timeout  # noqa: F401
+    import torch  # noqa: F401
+
+    return kept
 
 
 def forget(kept: set[str]) -> None:
@@ -99,73 +174,92 @@ def forget(kept: set[str]) -> None:
                 delattr(sys.modules[parent], last)
 
 
-def judge(asked: dict[str, Any]) -> dict[str, Any]:
+def run_tests(arguments: Sequence[str], plugin: object) -> int:
+    """Run test files here, silently; pytest's exit code."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        return int(pytest.main([*PYTEST, *arguments], plugins=[plugin]))
+
+
+def judge(asked: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     """In the fork, with the mutant planted: who notices."""
     from onearena.stress.run import RunSpec, run_schedule
 
-    for seed in range(asked["seeds"]):
-        result = run_schedule(RunSpec(seed))
-        if result.verdict != "pass":
-            by = sorted({violation.oracle for violation in result.violations})
-            return {"killed": True, "by": ", ".join(by) or result.verdict, "seed": seed}
-    for file in asked["tests"]:
-        first = FirstFailure()
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = pytest.main(
-                ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", file],
-                plugins=[first],
-            )
+    for step in asked["rounds"]:
+        for seed in step.get("seeds", ()):
+            say(f"schedule {seed}")
+            signal.setitimer(signal.ITIMER_PROF, SCHEDULE_S)
+            result = run_schedule(RunSpec(seed))
+            if result.verdict != "pass":
+                by = sorted({violation.oracle for violation in result.violations})
+                return {"killed": True, "by": ", ".join(by) or result.verdict, "seed": seed}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        tests = [(name, seconds) for name, seconds in step.get("tests", ())]
+        if not tests:
+            continue
+        files = sorted({name.partition("::")[0] for name, _ in tests})
+        chosen = Chosen(tests, say)
+        code = run_tests(["-x", *files], chosen)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if code != pytest.ExitCode.OK:
-            return {"killed": True, "by": first.name or f"{file}: exit {int(code)}"}
+            return {"killed": True, "by": chosen.failed or f"{', '.join(files)}: exit {code}"}
     return {"killed": False, "by": ""}
 
 
 def in_fork(asked: dict[str, Any], kept: set[str]) -> dict[str, Any]:
-    """Plant and judge in a fork; one that dies or takes too long has noticed."""
+    """Plant and judge, or record, in a fork; one that dies or takes too long has noticed.
+
+    The fork writes a line for each step it begins, and its answer as the last.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
-        try:
-            forget(kept)
-            if asked["module"]:
-                sys.meta_path.insert(0, Finder(asked["module"], asked["source"]))
-            answer = json.dumps(judge(asked))
-        except BaseException as error:  # noqa: BLE001 - whatever a mutant raises is a result
-            answer = json.dumps({"killed": True, "by": f"{type(error).__name__}: {error}"[:200]})
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         with os.fdopen(writer, "w") as pipe:
-            pipe.write(answer)
+            pipe.write(json.dumps(_in_child(asked, kept, pipe)) + "\n")
         os._exit(0)
     os.close(writer)
-    text = b""
-    end = time.monotonic() + 20 * LIMIT_S
-    with os.fdopen(reader, "rb", buffering=0) as pipe:
-        while select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
-            part = pipe.read(1 << 16)
-            if not part:
-                break
-            text += part
-    if not text:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, 9)
-    os.waitpid(child, 0)
-    if not text:
-        return {"killed": True, "by": "ran out of time, or died"}
-    found: dict[str, Any] = json.loads(text)
-    return found
+    ender = threading.Timer(WALL_S, os.kill, (child, signal.SIGKILL))
+    ender.start()
+    with os.fdopen(reader) as pipe:
+        lines = pipe.read().splitlines()
+    ender.cancel()
+    ender.join()
+    _, status, usage = os.wait4(child, 0)
+    seconds = round(usage.ru_utime + usage.ru_stime, 2)
+    answer: Any = json.loads(lines[-1]) if lines else "start"
+    if isinstance(answer, str):
+        ended = signal.Signals(status).name if os.WIFSIGNALED(status) else f"status {status}"
+        what = "took too long" if ended == "SIGPROF" else f"ended by {ended}"
+        seed = {"seed": int(answer.split()[1])} if answer.startswith("schedule ") else {}
+        answer = {"killed": True, "by": f"{answer}: {what}", **seed}
+    return {**answer, "seconds": seconds}
+
+
+def _in_child(asked: dict[str, Any], kept: set[str], pipe: io.TextIOBase) -> dict[str, Any]:
+    def say(step: str) -> None:
+        pipe.write(json.dumps(step) + "\n")
+        pipe.flush()
+
+    try:
+        forget(kept)
+        if "record" in asked:
+            return mutation_reach.record(run_tests, **asked["record"])
+        sys.meta_path.insert(0, Finder(asked["module"], asked["source"]))
+        return judge(asked, say)
+    except BaseException as error:  # noqa: BLE001 - whatever a mutant raises is a result
+        return {"killed": True, "by": f"{type(error).__name__}: {error}"[:200]}
 
 
 def main() -> None:
     """Answer until the input ends."""
-    os.chdir(Path(__file__).resolve().parent.parent)
+    os.chdir(ROOT)
+    os.environ["CI"] = "1"  # Hypothesis draws the same examples every time
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     kept = preload()
     for line in sys.stdin:
-        asked = json.loads(line)
-        started = time.monotonic()
-        found = in_fork(asked, kept)
-        print(json.dumps({**found, "seconds": round(time.monotonic() - started, 2)}), flush=True)
+        print(json.dumps(in_fork(json.loads(line), kept)), flush=True)
 
 
 if __name__ == "__main__":
