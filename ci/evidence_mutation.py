@@ -163,7 +163,7 @@ class Judge:
         kept = self._state.with_suffix(".plain.json" if plain else ".reach.json")
         known = json.loads(kept.read_text()) if kept.is_file() else {}
         names = ("kernels",) if plain else MODULES
-        reach: dict[str, Any] = {"seeds": [], "tests": {}}
+        reach: dict[str, Any] = {"at_import": {}, "seeds": [], "tests": {}}
         parts = {}
         for file in ("", *(PLAIN_TESTS if plain else TESTS)):
             key = _digest(self._digest + file + ((ROOT / file).read_text() if file else ""))
@@ -180,6 +180,7 @@ class Judge:
                     print(f"left out, they fail uncompiled: {known[key]['failed']}", flush=True)
                 assert plain or not known[key]["failed"], "the clean tree fails"
             parts[key] = known[key]
+            reach["at_import"] |= parts[key]["at_import"]
             reach["seeds"] += parts[key]["seeds"]
             reach["tests"] |= parts[key]["tests"]
         kept.write_text(json.dumps(parts))
@@ -202,13 +203,17 @@ class Judge:
 def reaching(reach: dict[str, Any], edit: Edit) -> tuple[list[int], list[tuple[str, float]]]:
     """Seeds whose schedule runs a line of the edit, and such tests with their seconds, cheap first.
 
-    An edit outside functions runs with the import: whatever runs the module can notice.
+    What runs with the import (all outside functions does) may be noticed by anyone.
     """
     first, last = edit.lines
 
+    def within(lines: dict[str, list[int]]) -> bool:
+        return any(first <= line <= last for line in lines.get(edit.module, []))
+
+    everyone = not first or within(reach["at_import"])
+
     def runs(lines: dict[str, list[int]]) -> bool:
-        own = lines.get(edit.module, [])
-        return bool(own) if not first else any(first <= line <= last for line in own)
+        return everyone or within(lines)
 
     seeds = [seed for seed, lines in enumerate(reach["seeds"]) if runs(lines)]
     tests = [

@@ -1,9 +1,9 @@
 """Small edits of a module's text, one at a time: what a general mutation run plants.
 
 Every edit replaces one expression or statement of the source, found in its syntax tree. What the
-program only says (messages, docstrings, annotations) and what it only checks (`assert`, which a
-correct program never feels) is left alone. The order is that of the source, so a seeded sample
-is the same everywhere.
+program only says (messages, docstrings, annotations) and what it only checks (`assert`, and a
+strict `zip`, which a correct program never feels) is left alone. The order is that of the source,
+so a seeded sample is the same everywhere.
 """
 
 from __future__ import annotations
@@ -184,6 +184,8 @@ def _matters(node: ast.AST) -> bool:
         return False
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return False  # a docstring
+    if isinstance(node, ast.keyword):
+        return node.arg != "strict"
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
         return node.test.id != "TYPE_CHECKING"
     return not isinstance(node, ast.arguments)

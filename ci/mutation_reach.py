@@ -5,6 +5,7 @@ Recorded once on the clean tree, with Python's line tracing, for modules that ru
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import time
@@ -92,13 +93,19 @@ def record(
 ) -> dict[str, Any]:
     """Lines of `modules` that the first `seeds` schedules run, and the tests of `file` ("": none).
 
-    Answers `{"seeds": [lines, ...], "tests": {name: {"seconds", "lines"}}, "failed": [name, ...]}`,
-    where `lines` is `{module: [line, ...]}`. A test that fails on the clean tree is only named.
+    Answers `{"at_import": lines, "seeds": [lines, ...], "tests": {name: {"seconds", "lines"}},
+    "failed": [name, ...]}`, where `lines` is `{module: [line, ...]}`. A test that fails on the
+    clean tree is only named. `at_import`, too, is empty without seeds.
     """
     tracer = Tracer(modules)
     recorder = Recorder(tracer)
+    at_import: dict[str, list[int]] = {}
     of_seeds = []
     if seeds:
+        tracer.start()
+        for module in modules:
+            importlib.import_module(module)
+        at_import = tracer.stop()
         from onearena.stress.run import RunSpec, run_schedule
 
         for seed in range(seeds):
@@ -108,4 +115,9 @@ def record(
             assert result.verdict == "pass", f"the clean tree fails seed {seed}: {result.crash}"
     if file:
         run_tests([file], recorder)
-    return {"seeds": of_seeds, "tests": recorder.tests, "failed": recorder.failed}
+    return {
+        "at_import": at_import,
+        "seeds": of_seeds,
+        "tests": recorder.tests,
+        "failed": recorder.failed,
+    }

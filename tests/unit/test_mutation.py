@@ -37,6 +37,7 @@ def pick(items: list[int], least: int = 2) -> int:
         if item < least or not item:
             continue
         total += max(item, 7)
+        list(zip(items, items, strict=True))
     if total == 1:
         raise ValueError(total + 1)
     items.sort()
@@ -56,6 +57,7 @@ def test_edits_are_those_of_a_hand_made_list():
         ("total += max(item, 7)", "pass"),
         ("max", "min"),
         ("7", "8"),
+        ("list(zip(items, items, strict=True))", "pass"),
         ("total == 1", "not (total == 1)"),
         ("total == 1", "total != 1"),
         ("1", "2"),
@@ -122,6 +124,7 @@ def test_an_edit_knows_the_lines_of_its_statement_or_of_a_header():
 def test_only_what_runs_a_line_of_the_edit_judges_it_and_the_cheapest_first():
     edit = Edit("m", 8, "spread", 0, 1, "a", "b", (8, 11))
     reach = {
+        "at_import": {"m": [40, 41]},
         "seeds": [{"m": [7, 12]}, {"m": [3, 11]}, {"other": [9]}],
         "tests": {
             "slow": {"seconds": 9.0, "lines": {"m": [8]}},
@@ -130,10 +133,11 @@ def test_only_what_runs_a_line_of_the_edit_judges_it_and_the_cheapest_first():
         },
     }
     assert reaching(reach, edit) == ([1], [("quick", 0.1), ("slow", 9.0)])
-    at_import = Edit("m", 17, "Limits", 0, 1, "4", "5")
-    seeds, tests = reaching(reach, at_import)
-    assert seeds == [0, 1]
-    assert [name for name, _ in tests] == ["elsewhere", "quick", "slow"]
+    outside = Edit("m", 17, "Limits", 0, 1, "4", "5")
+    called_by_it = Edit("m", 41, "helper", 0, 1, "4", "5", (41, 42))
+    for everyone in (reaching(reach, outside), reaching(reach, called_by_it)):
+        assert everyone == ([0, 1, 2], [("elsewhere", 0.0), ("quick", 0.1), ("slow", 9.0)])
+    assert reaching(reach, Edit("m", 43, "never", 0, 1, "4", "5", (43, 44))) == ([], [])
 
 
 def test_rounds_leave_nobody_out_and_keep_what_is_dear_for_the_end():
