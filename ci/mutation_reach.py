@@ -44,7 +44,6 @@ class Tracer:
         lines = self._lines.get(frame.f_code.co_filename)
         if lines is None:
             return None
-        lines.add(frame.f_lineno)
         add = lines.add
 
         def line(frame: FrameType, _event: str, _arg: object) -> Any:

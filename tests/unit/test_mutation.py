@@ -129,14 +129,14 @@ def test_only_what_runs_a_line_of_the_edit_judges_it_and_the_cheapest_first():
         "tests": {
             "slow": {"seconds": 9.0, "lines": {"m": [8]}},
             "quick": {"seconds": 0.1, "lines": {"m": [10]}},
-            "elsewhere": {"seconds": 0.0, "lines": {"m": [7, 12], "other": [9]}},
+            "the import": {"seconds": 0.0, "lines": {"m": [7, 12], "other": [9]}},
         },
     }
     assert reaching(reach, edit) == ([1], [("quick", 0.1), ("slow", 9.0)])
     outside = Edit("m", 17, "Limits", 0, 1, "4", "5")
     called_by_it = Edit("m", 41, "helper", 0, 1, "4", "5", (41, 42))
     for everyone in (reaching(reach, outside), reaching(reach, called_by_it)):
-        assert everyone == ([0, 1, 2], [("elsewhere", 0.0), ("quick", 0.1), ("slow", 9.0)])
+        assert everyone == ([0, 1, 2], [("the import", 0.0), ("quick", 0.1), ("slow", 9.0)])
     assert reaching(reach, Edit("m", 43, "never", 0, 1, "4", "5", (43, 44))) == ([], [])
 
 
@@ -157,12 +157,12 @@ def test_the_tracer_sees_the_lines_that_ran_and_only_of_its_modules(tmp_path, mo
     one = __import__("traced_one")
     two = __import__("traced_two")
     tracer.start()
+    one.spread([1, 2, 3])
+    many = tracer.stop()
+    tracer.start()
     one.spread([])
     two.spread([1, 2, 3])
     few = tracer.stop()
-    tracer.start()
-    one.spread([1, 2, 3])
-    many = tracer.stop()
     sys.settrace(before)
     assert set(few) == set(many) == {"traced_one"}
     assert 12 not in few["traced_one"]
