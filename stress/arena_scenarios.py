@@ -23,6 +23,7 @@ from onearena.core.sub_pools import SubPoolPlan, sub_pools_of
 from onearena.stress.arena_sut import ArenaSut
 from onearena.stress.choices import Choices
 from onearena.stress.cut_layers import fitting_cut
+from onearena.stress.ranks import RankDevice
 from onearena.stress.systems import Built, locator
 
 if TYPE_CHECKING:
@@ -94,13 +95,13 @@ def build(model: str, choices: Choices, *, device: str = "modeled", delays: int 
         band: (shape.grid.origin_bytes, shape.grid.unit_bytes)
         for band, shape in enumerate(plan.geometry.bands)
     }
-    if device != "modeled":
+    if device not in ("modeled", "rank"):
         # Only here: a schedule on the modeled device alone needs no memory and no torch.
         paired, real = _real_device(device, plan, options, grids, choices.seed, delays)
         sut = ArenaSut(plan, paired, options)
         sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
         return Built(paired, sut, locator(sut), real=real)
-    modeled = ModeledDevice(grids=grids, eager=True)
+    modeled = (RankDevice if device == "rank" else ModeledDevice)(grids=grids, eager=True)
     sut = ArenaSut(plan, modeled, options)
     sut.plan = replace(sut.plan, budget_bytes=budget_bytes)
     return Built(modeled, sut, locator(sut))

@@ -44,6 +44,7 @@ class LoggedSut:
     """
 
     __slots__ = (
+        "_own_sink",
         "_record_sink",
         "capabilities",
         "device",
@@ -63,6 +64,12 @@ class LoggedSut:
         self.step = 0
         self.probing = False
         self._record_sink = sink
+        self._own_sink: Callable[[Use], object] | None = None
+
+    def follow_own(self, sink: Callable[[Use], object]) -> None:
+        """Hand every use that `retire_own` retires to `sink`; there is one at most."""
+        assert self._own_sink is None, "somebody follows already"
+        self._own_sink = sink
 
     def follow(self, sink: Callable[[Call], object]) -> None:
         """Hand every later call to `sink` too, after those that had it before."""
@@ -337,6 +344,8 @@ class LoggedSut:
         it.
         """
         self.inner.retire(use)
+        if self._own_sink is not None:
+            self._own_sink(use)
 
     def probe(self, call: Callable[[], object]) -> MisuseError | None:
         """Make a call that must be refused, between two snapshots; returns the refusal."""

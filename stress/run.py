@@ -42,6 +42,8 @@ from onearena.stress.oracles.geometry import GeometryOracle
 from onearena.stress.oracles.order import OrderOracle
 from onearena.stress.oracles.suite import CallOracles
 from onearena.stress.oracles.table_reach import TableReach
+from onearena.stress.ranks import ORACLE as RANKS_ORACLE
+from onearena.stress.ranks import Follower, follower_of, has_follower
 from onearena.stress.strategies.coverage import is_guided, run_guided
 from onearena.stress.strategies.pct import Pct
 from onearena.stress.strategies.portfolio import DEFAULT, STRATEGIES
@@ -178,6 +180,7 @@ class Rig:
     oracles: list[Any] = field(default_factory=list)
     meter: _Meter = field(default_factory=_Meter)
     real: RealChecks | None = None
+    follower: Follower | None = None
     state_digests: list[str] = field(default_factory=list)
     calls: int = 0
     crowded_steps: int = 0
@@ -187,6 +190,7 @@ class Rig:
 def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     """Wire device, system, oracles and world; draws the set-up from `choices`."""
     built = build_system(spec.system, spec.model, choices, device=spec.device, delays=spec.delays)
+    follower = _follower(spec, choices)
     device, inner = built.device, built.sut
     violations: list[Violation] = []
     cells = TableReach()
@@ -222,6 +226,11 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
 
     watch(shape.feed)(None)  # what it has to say of the plan
     sut = LoggedSut(inner, watch(judge))
+    if follower is not None:
+        names = device.trace.stream_names
+        hears = watch(lambda heard: follower.hear(heard, names))
+        sut.follow(hears)
+        sut.follow_own(hears)
     options = draw_options(choices, inner.plan, inner.capabilities, steps=spec.steps)
     if spec.strategy != DEFAULT:
         options = replace(options, strategy=spec.strategy)
@@ -235,11 +244,22 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     if inner.capabilities.pricing:
         Admission(world, requests)
     actors = Actors(requests, forwards, copies, transfers)
-    oracles = [order, call_oracles] if watches_calls else [order]
+    oracles: list[Any] = [order, call_oracles] if watches_calls else [order]
+    if follower is not None:
+        oracles.append(follower)
     rig = Rig(world, device, actors, cells, violations, oracles, real=built.real)
+    rig.follower = follower
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig
+
+
+def _follower(spec: RunSpec, choices: Choices) -> Follower | None:
+    """The second rank, where this schedule has one: it needs an arena, and a device that waits."""
+    wanted = spec.system == "arena" and spec.device == "modeled" and spec.judged(RANKS_ORACLE)
+    if not wanted or not has_follower(spec.seed):
+        return None
+    return follower_of(spec.seed, spec.model, choices)
 
 
 def _counts(violation: Violation, spec: RunSpec, built: Built) -> bool:
@@ -296,7 +316,7 @@ def run_schedule(
         verdict=verdict,
         steps=world.taken,
         digest=_digest(rig),
-        reach={**world.reach, **rig.cells.counts()},
+        reach={**world.reach, **rig.cells.counts(), **_reach_of_ranks(rig)},
         crowded_steps=rig.crowded_steps,
         busy_steps=rig.busy_steps,
         violations=tuple(rig.violations[:VIOLATIONS_KEPT_MAX]),
@@ -315,6 +335,10 @@ def run_schedule(
         strategy_asked=spec.strategy,
         seconds=time.perf_counter() - started,
     )
+
+
+def _reach_of_ranks(rig: Rig) -> dict[str, int]:
+    return {} if rig.follower is None else {"ranks.calls": rig.follower.calls}
 
 
 def _run_drawn(spec: RunSpec, probe: Probe | None) -> RunResult:

@@ -32,6 +32,7 @@ ORACLES = {
     "eviction",
     "pricing",
     "boot",
+    "ranks",
 }
 # Python-level faults of different rules that a few schedules show.
 QUICK = ("W-forward-forward", "R-forward-forward", "M09", "M15", "M23", "M25", "M27", "M31")
