@@ -26,6 +26,7 @@ from onearena.core.geometry import chain_geometry
 from onearena.core.snapshot import Snapshot
 from onearena.stress.calls import Call, LoggedSut
 from onearena.stress.exhaustive_programs import NAMED
+from onearena.stress.exhaustive_state import Moment
 from onearena.stress.exhaustive_world import CALLS, SmallWorld, Step
 from onearena.stress.oracles.base import Violation
 from onearena.stress.oracles.conservation import ConservationOracle
@@ -248,39 +249,46 @@ class Search:
         self.latest = latest
         self.seen = seen
         self.count = Count()
-        self._path: list[tuple[list[Step], int]] = []
+        self._rig: Rig
 
     def run(self) -> Count:
         """All of them."""
-        while True:
-            self._once()
-            while self._path:
-                options, place = self._path.pop()
-                if place + 1 < len(options):
-                    self._path.append((options, place + 1))
-                    break
-            if not self._path:
-                return self.count
-
-    def _once(self) -> None:
-        """One run: along the path, then with the first option each time."""
-        rig = Rig(self.system, self.scope, symmetric=self.symmetric, latest=self.latest)
-        world = rig.world
+        self._rig = Rig(self.system, self.scope, symmetric=self.symmetric, latest=self.latest)
         taken: list[Step] = []
         crash = ""
+        for step in self.prefix:
+            taken.append(step)
+            crash = crash or self._did(self._rig.world.take, step)
+        self._go_on(taken, crash)
+        return self.count
+
+    def _go_on(self, taken: list[Step], crash: str) -> None:
+        """Run every continuation of what was taken; the system may be left anywhere."""
+        rig = self._rig
+        options: list[Step] = []
+        if not rig.found and not crash:
+            crash = self._did(lambda: options.extend(self._options(rig.world)))
+            if not options and not crash:
+                crash = self._did(rig.finish)
+        if not options:
+            self._note(tuple(taken), rig, crash)
+            return
+        moment = Moment(rig) if len(options) > 1 else None
+        for place, step in enumerate(options):
+            if place and moment is not None:
+                moment.again()
+            taken.append(step)
+            self._go_on(taken, self._did(rig.world.take, step))
+            taken.pop()
+
+    @staticmethod
+    def _did(call: Callable[..., None], *args: object) -> str:
+        """Make a call; where it raised, if it did: that is a result, and not our end."""
         try:
-            for step in (*self.prefix, *(options[place] for options, place in self._path)):
-                taken.append(step)
-                world.take(step)
-            while not rig.found and (options := self._options(world)):
-                self._path.append((options, 0))
-                taken.append(options[0])
-                world.take(options[0])
-            if not rig.found:
-                rig.finish()
-        except Exception:  # noqa: BLE001 - whatever a system raises is a result, not our end
-            crash = traceback.format_exc(limit=8)
-        self._note(tuple(taken), rig, crash)
+            call(*args)
+        except Exception:  # noqa: BLE001 - whatever a system raises
+            return traceback.format_exc(limit=8)
+        return ""
 
     def _options(self, world: SmallWorld) -> list[Step]:
         """What may come next; nothing once the program is over."""
