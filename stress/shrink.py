@@ -8,8 +8,9 @@ it had to draw anew are written down, so every recording kept is complete.
 
 That ends where no single step and no pair of host steps can go, which may be far from the least: a
 schedule that fills a large arena cannot lose a step, and a smaller arena alone makes it pass. So
-short schedules are drawn anew in simpler set-ups, and whatever fails the same way is shrunk in its
-turn. Nothing here depends on a clock unless the budget ends: equal files shrink to equal files.
+schedules near it are tried in which several things change at once (`shrink_draw`), and now and then
+short ones are drawn anew; what fails the same way with less is where it goes on from. Nothing here
+depends on a clock unless the budget ends: equal files shrink to equal files.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from onearena.core.errors import UsageError
 from onearena.stress.choices import StepRecord
 from onearena.stress.recordings import dump_recording, parse_recording, same_failure
 from onearena.stress.run import RunResult, RunSpec, run_schedule
+from onearena.stress.shrink_draw import CHANCE_LEAST, MODEL, MODELS, drawn_setup, varied
 from onearena.stress.shrink_parts import (
     CALLS_MAX,
     NO,
@@ -34,30 +36,30 @@ from onearena.stress.shrink_parts import (
     size_of,
     weight,
 )
-from onearena.stress.workload import STEP_KINDS
 
 BUDGET_S: Final = 30.0
-REPLAYS_MAX: Final = 4000
+REPLAYS_MAX: Final = 8000
 KINDS_FROM_STEPS: Final = 60
 """In schedules longer than this whole kinds of step are tried first."""
 PAIRS_MAX: Final = 26
-"""Most host steps of which all pairs are tried."""
-CHANCE_LEAST: Final = 100
-"""Decisions that were ever this large are taken for chances, and `NO` is tried for them too."""
-
-SMALL_CALLS: Final = 6
-"""With so few host calls nothing smaller is looked for."""
-SAMPLES: Final = 150
+"""Most host steps of which all pairs are tried in the end."""
+PAIRS_AT_ONCE: Final = 10
+"""The same before."""
+PATIENCE: Final = ((6, 0), (10, 1), (14, 2), (20, 4))
+"""Host calls, and the rounds without a gain after which a schedule of no more is small enough."""
+SEARCH_SHARE: Final = 0.75
+"""Of the budget; the rest is for the last descent."""
+FAR_EVERY: Final = 4
+"""Rounds without a gain, of which one draws schedules anew."""
+VARIATIONS: Final = 120
+"""Schedules tried near the one at hand in one round."""
+SAMPLES: Final = 60
 """Short schedules drawn in one round."""
+SAMPLES_IDLE: Final = 30
+"""Of them without a gain, once one was found, after which the round ends."""
 SAMPLE_STEPS_MAX: Final = 60
-MODEL: Final = "arena.model"
-MODELS: Final = 9
-"""As many as there are; a value beyond the last one would be taken again from the first."""
-ONE_BAND: Final = 7
-"""The model that has one band only."""
-OFF: Final = "swarm.off"
-ROUNDS_MAX: Final = 4
-"""Rounds without a gain after which the search ends."""
+ROUNDS_MAX: Final = 12
+"""Rounds without a gain after which the search ends, however large the schedule is."""
 
 Steps = tuple[StepRecord, ...]
 
@@ -111,6 +113,7 @@ class Shrinker:
         self.rounds_max = rounds_max
         self.started = time.process_time()
         self.end = self.started + budget_s
+        self.search_end = self.started + SEARCH_SHARE * budget_s
         first = run_schedule(spec)
         if first.verdict == "pass":
             raise UsageError("FILE", first.verdict, "give a schedule that fails on replay")
@@ -127,86 +130,100 @@ class Shrinker:
     def run(self) -> Shrunk:
         """Shrink until nothing helps, or until the budget ends."""
         finished = True
-        best = (self.size, self.steps)
         try:
-            # A simpler set-up may fail earlier: that drops whole ends of the schedule.
-            self._simplify_names(setup=True)
-            self._vary_model()
-            best = (self.size, self.steps)
+            if not (self.rounds_max and self._sample(0)):
+                # A simpler set-up may fail earlier: that drops whole ends of the schedule.
+                self._simplify_names(setup=True)
+                self._vary_model()
             if self.rounds_max:
-                self._sample(0, below=self.size.host_calls)
+                self._descend(values=False)
+                finished = self._search()
             self._descend()
-            best = min(best, (self.size, self.steps), key=lambda pair: pair[0])
-            rounds = 0
-            while best[0].host_calls > SMALL_CALLS and rounds < self.rounds_max:
-                rounds += 1
-                self.size, self.steps = best
-                if not self._sample(rounds, below=2 * best[0].host_calls):
-                    continue
-                self._descend()
-                if self.size.host_calls < best[0].host_calls:
-                    rounds = 0
-                best = min(best, (self.size, self.steps), key=lambda pair: pair[0])
         except _SpentError:
             finished = False
-        self.size, self.steps = min(best, (self.size, self.steps), key=lambda pair: pair[0])
         return self._finish(finished=finished)
 
-    def _descend(self) -> None:
-        """Down to where no candidate is smaller."""
+    def _search(self) -> bool:
+        """Look for fewer host calls where removing steps does not lead, until some rounds in a row
+        found none. False if the budget's share for this ended before.
+        """
+        round_ = idle = 0
+        while idle < self._patience(self.size):
+            if time.process_time() >= self.search_end:
+                return False
+            round_ += 1
+            calls = self.size.host_calls
+            # What is near comes first; far ones are dear, and seldom better.
+            near = self._vary(round_)
+            if near or (idle % FAR_EVERY == 1 and self._sample(round_)):
+                self._descend(values=False)
+            idle = 0 if self.size.host_calls < calls else idle + 1
+        return True
+
+    def _patience(self, size: Size) -> int:
+        """Rounds without fewer host calls after which the search ends: the smaller, the sooner."""
+        for calls, rounds in PATIENCE:
+            if size.host_calls <= calls:
+                return min(rounds, self.rounds_max)
+        return self.rounds_max
+
+    def _vary(self, round_: int) -> bool:
+        """Try schedules near this one, each gain from where it led. Whether one has other steps."""
+        rng = random.Random(f"{self.spec.seed} near {round_} {len(self.steps)}")
+        before = self.size
+        for _ in range(VARIATIONS):
+            spec = replace(self.spec, seed=rng.getrandbits(63), recording=varied(self.steps, rng))
+            outcome = self._judge(spec, self.size.host_calls)
+            if outcome is not None and outcome.size < self.size:
+                self.steps, self.size = outcome.steps, outcome.size
+                self._prune(outcome)
+        return not self.size.same_steps(before)
+
+    def _descend(self, *, values: bool = True) -> None:
+        """Down to where no candidate is smaller; without `values` decisions stay as they are,
+        except those of the set-up.
+        """
         while True:
             before = self.size
             self._try(tuple(s for s in self.steps if not is_device(s)))
             self._remove_kinds()
             self._remove(device=False)
             self._remove(device=True)
-            self._simplify_decisions()
-            self._remove_pairs()
-            if self.size == before:
+            if values:
+                self._simplify_decisions()
+            else:
+                self._simplify_names(setup=True)
+            self._remove_pairs(PAIRS_MAX if values else PAIRS_AT_ONCE)
+            if self.size == before or (not values and self.size.same_steps(before)):
                 return
 
-    def _sample(self, round_: int, *, below: int) -> bool:
+    def _sample(self, round_: int) -> bool:
         """Draw short schedules in set-ups between this one and the simplest; take the smallest that
-        fails the same way with fewer than `below` host calls. Whether there is one.
+        fails the same way with fewer host calls. Whether there is one.
         """
+        below = self.size.host_calls
         rng = random.Random(f"{self.spec.seed} {round_} {len(self.steps)}")
         found: _Outcome | None = None
+        idle = 0
         for _ in range(SAMPLES):
+            idle += 1
+            if found is not None and idle > SAMPLES_IDLE:
+                break
             spec = replace(
                 self.spec,
                 seed=rng.getrandbits(63),
                 recording=None,
-                setup=self._drawn_setup(rng),
+                setup=drawn_setup(self.steps, rng),
                 steps=rng.randint(8, SAMPLE_STEPS_MAX),
             )
             outcome = self._judge(spec, below - 1)
             if outcome is not None and outcome.size.host_calls < below:
-                below, found = outcome.size.host_calls, outcome
+                below, found, idle = outcome.size.host_calls, outcome, 0
         if found is None:
             return False
         self.steps, self.size = found.steps, found.size
         self._prune(found)
         return True
-
-    def _drawn_setup(self, rng: random.Random) -> dict[str, list[int]]:
-        """Each name of the set-up as it is or at its simplest; the model is often another one, and
-        kinds of step that the schedule does without are mostly left out.
-        """
-        setup: dict[str, list[int]] = {}
-        for name, values in self.steps[0].decisions.items():
-            simple = [_simplest(value) for value in values]
-            setup[name] = simple if rng.random() < 0.5 else list(values)
-        if MODEL in setup and rng.random() < 0.7:
-            # A call that concerns each band counts once a band: one band makes short schedules.
-            setup[MODEL] = [ONE_BAND if rng.random() < 0.5 else rng.randrange(MODELS)]
-        if OFF in setup:
-            used = {step.label for step in self.steps[1:]}
-            optional = [kind for kind, (_, off) in STEP_KINDS.items() if off]
-            setup[OFF] = [
-                NO if kind in used or rng.random() < 0.2 else 0
-                for kind in optional[: len(setup[OFF])]
-            ]
-        return setup
 
     def _finish(self, *, finished: bool) -> Shrunk:
         spec = replace(self.spec, recording=self.steps, to_end=True)
@@ -301,9 +318,11 @@ class Shrinker:
             elif not changed:
                 return
 
-    def _remove_pairs(self) -> None:
-        """Two host steps that only go together: a request and its end, a pin and its end."""
-        if len(self._places(device=False)) > PAIRS_MAX:
+    def _remove_pairs(self, most: int) -> None:
+        """Two host steps that only go together: a request and its end, a pin and its end. Nothing
+        where there are more than `most` steps.
+        """
+        if len(self._places(device=False)) > most:
             return
         for a, b in self._pairs():
             self._try(self._without({a, b}))
@@ -384,11 +403,6 @@ class Shrinker:
             self.steps[at], name, lambda values: [*values[:index], value, *values[index + 1 :]]
         )
         return self._try((*self.steps[:at], step, *self.steps[at + 1 :]))
-
-
-def _simplest(value: int) -> int:
-    """0, or `NO` for what looks like a chance."""
-    return NO if value >= CHANCE_LEAST else 0
 
 
 def _with(

@@ -31,6 +31,14 @@ class Size:
     device_steps: int
     values: int
 
+    def same_steps(self, other: Size) -> bool:
+        """Equal but for the values."""
+        return (self.host_calls, self.host_steps, self.device_steps) == (
+            other.host_calls,
+            other.host_steps,
+            other.device_steps,
+        )
+
     def words(self) -> str:
         """For people."""
         return (

@@ -14,7 +14,8 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.cli import run
 from onearena.stress.recordings import dump_recording, load_recording, parse_recording
 from onearena.stress.run import RunResult, RunSpec, run_schedule
-from onearena.stress.shrink import MODELS, ONE_BAND, Shrinker
+from onearena.stress.shrink import Shrinker
+from onearena.stress.shrink_draw import MODELS, ONE_BAND
 from onearena.stress.shrink_parts import NO, Target
 from onearena.stress.toy import BUGS
 
@@ -60,7 +61,7 @@ def test_equal_recordings_shrink_to_equal_files() -> None:
 
 
 def test_schedules_drawn_anew_get_past_a_large_arena() -> None:
-    spec, _ = failure("free-at-once")
+    spec, _ = failure("free-at-once", first=1)
     plain = Shrinker(spec, budget_s=60, rounds_max=0).run()
     drawn = Shrinker(spec, budget_s=60, rounds_max=1).run()
     assert drawn.after.host_calls < plain.after.host_calls
