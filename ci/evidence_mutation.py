@@ -41,7 +41,7 @@ MODULES = (
     *("fit_words", "band", "store", "store_answers", "arena_state", "realise"),
 )
 UNIT_TESTS = (
-    *("ledger", "fences", "hazards_uses", "hazards_units", "hazards_admission"),
+    *("band", "ledger", "fences", "hazards_uses", "hazards_units", "hazards_admission"),
     *("realise_failures", "figure4_plan", "figure4_bytes", "store", "demand", "snapshot_oracles"),
     *("oracle_reference", "table_reach", "metrics_collector", "metrics_recorder"),
 )
