@@ -50,7 +50,7 @@ def main() -> int:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     done = _rows(options.state, digest)
     todo = [m for m in mutants if m.id in wanted and m.id not in done]
-    hints = _hints()
+    hints = _hints(options.out, options.state)
     code = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         tasks = [(mutant, hints.get(mutant.id, 0), options) for mutant in todo]
@@ -165,25 +165,31 @@ def _line(row: Row) -> str:
     )
 
 
-def _hints() -> dict[str, int]:
-    """Where the last score found each mutant's first failure."""
-    if not HINTS.is_file():
-        return {}
-    rows = json.loads(HINTS.read_text())["mutants"]
+def _hints(out: Path, state: Path) -> dict[str, int]:
+    """Where each mutant's failure was found last: by the score, or by this run on any sources."""
+    rows: list[Row] = []
+    for path in (HINTS, out):
+        if path.is_file():
+            rows += json.loads(path.read_text())["mutants"]
+    rows += _lines(state)
     return {row["id"]: row["seed"] for row in rows if "seed" in row}
+
+
+def _lines(state: Path) -> list[Row]:
+    """All whole lines of the state file."""
+    rows: list[Row] = []
+    for line in state.read_text().splitlines() if state.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue  # cut off by a kill
+    return rows
 
 
 def _rows(state: Path, digest: str) -> dict[str, Row]:
     """Finished mutants, by today's sources."""
-    found: dict[str, Row] = {}
-    for line in state.read_text().splitlines() if state.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # cut off by a kill
-        if row["digest"] == digest and "error" not in row:
-            found[row["id"]] = row
-    return found
+    rows = [row for row in _lines(state) if row["digest"] == digest and "error" not in row]
+    return {row["id"]: row for row in rows}
 
 
 def _digest() -> str:
