@@ -68,6 +68,10 @@ def main() -> int:
                 f"alarms {len(block['failures'])}",
                 flush=True,
             )
+            if block["failures"] and not options.keep_going:
+                print(json.dumps(block["failures"], indent=1))
+                print(f"stopped at an alarm; to go on: {shlex.join(sys.argv)} --keep-going")
+                return 1
     evidence = _evidence([done[index] for index in wanted], options, digest, same=same)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(evidence, indent=1) + "\n")
@@ -85,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs/evidence/clean.json")
     parser.add_argument("--state", type=Path, default=ROOT / "build/evidence/clean.jsonl")
+    parser.add_argument("--keep-going", action="store_true", help="go on after an alarm")
     options = parser.parse_args()
     if options.schedules < 1 or options.jobs < 1 or options.traces < 0:
         parser.error("--schedules and --jobs must be at least 1, --traces at least 0")
