@@ -7,13 +7,31 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
+import hypothesis
 import pytest
+
+TEST_S: Final = 40.0
+"""Processor seconds for one traced test. One that takes longer is too dear to judge edits."""
+
+
+def few_examples() -> None:
+    """Hypothesis: a failing example is enough, its smallest form is not looked for."""
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile(
+        "kill", hypothesis.settings.get_profile("ci"), phases=phases, print_blob=False
+    )
+    hypothesis.settings.load_profile("kill")
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"{TEST_S} s of processor time")
 
 
 class Tracer:
@@ -63,8 +81,14 @@ class Recorder:
         self.tests: dict[str, dict[str, Any]] = {}
         self.failed: list[str] = []
 
+    def pytest_configure(self) -> None:
+        """Called by pytest: the same examples as in the runs that judge."""
+        few_examples()
+        signal.signal(signal.SIGPROF, _too_long)
+
     def pytest_runtest_logstart(self) -> None:
         """Called by pytest before each test."""
+        signal.setitimer(signal.ITIMER_PROF, TEST_S)
         self._passed = True
         self._started = time.process_time()
         self._tracer.start()
@@ -75,6 +99,7 @@ class Recorder:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Called by pytest after each test."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
         lines = self._tracer.stop()
         seconds = round(time.process_time() - self._started, 3)
         if self._passed:

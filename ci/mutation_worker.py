@@ -26,7 +26,6 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-import hypothesis
 import mutation_plain
 import mutation_reach
 import pytest
@@ -113,12 +112,8 @@ class Chosen:
         self.failed = ""
 
     def pytest_configure(self) -> None:
-        """Called by pytest: a failing example is enough, its smallest form is not looked for."""
-        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        hypothesis.settings.register_profile(
-            "kill", hypothesis.settings.get_profile("ci"), phases=phases, print_blob=False
-        )
-        hypothesis.settings.load_profile("kill")
+        """Called by pytest."""
+        mutation_reach.few_examples()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Called by pytest: take the chosen ones."""
