@@ -34,8 +34,9 @@ SEEDS = 40
 SEEDS_FIRST = 3
 CHEAP_S = 2.0
 """Of the tests that reach an edit, those that take this long together run before most seeds."""
-WITHIN_S = 15.0
-"""And those beyond this only with `--again`: what the cheap ones miss is mostly the same code."""
+WITHIN_S = 6.0
+SEEDS_MOST = 20
+"""Tests beyond this time and schedules beyond this many judge only with `--again`."""
 MODULES = (
     *("ledger", "fences", "uses", "rules", "recording", "relayout", "relayout_words", "fit"),
     *("fit_words", "band", "store", "store_answers", "arena_state", "realise"),
@@ -73,7 +74,7 @@ def main() -> int:
         done = {name: row for name, row in done.items() if row["killed"] or name in explained}
     left = [edit for edit in sample if edit.name not in done]
     print(f"{len(sample) - len(left)} of {len(sample)} are done already", flush=True)
-    judge = Judge(sources, options.state, float("inf") if options.again else WITHIN_S)
+    judge = Judge(sources, options.state, thorough=options.again)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for edit in left:
@@ -139,11 +140,12 @@ def _finished(state: Path, digest: str) -> dict[str, dict[str, Any]]:
 class Judge:
     """Two workers, one with compiled kernels and one without, and what their clean runs reach."""
 
-    def __init__(self, sources: dict[str, str], state: Path, within_s: float) -> None:
+    def __init__(self, sources: dict[str, str], state: Path, *, thorough: bool) -> None:
         self._sources = sources
         self._digest = _digest(json.dumps(sources))
         self._state = state
-        self._within_s = within_s
+        self._within_s = float("inf") if thorough else WITHIN_S
+        self._seeds_most = SEEDS if thorough else SEEDS_MOST
         self._workers: dict[bool, subprocess.Popen[str]] = {}
         self._reach: dict[bool, dict[str, Any]] = {}
 
@@ -155,6 +157,7 @@ class Judge:
             self._reach[plain] = self._recorded(plain=plain)
         seeds, tests = reaching(self._reach[plain], edit)
         row = {"name": edit.name, "line": edit.line, "digest": self._digest}
+        seeds = seeds[: self._seeds_most]
         run = affordable(tests, self._within_s)
         row |= {"seeds": len(seeds), "tests": run, "tests_left_out": len(tests) - run}
         if not seeds and not tests:
