@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onearena.core.errors import MisuseError
-from onearena.core.ledger import Ledger, Touch, UseRecord
+from onearena.core.ledger import OUTSTANDING_MAX, Ledger, Touch, UseRecord
 from onearena.core.rules import UseKind
 
 SCHEDULE, F0, F1, COPY = range(4)
@@ -202,3 +202,14 @@ def test_what_the_host_saw_by_implication_needs_no_wait() -> None:
     late, _ = driver.use(UseKind.MOVE, COPY, reads=units(5), writes=units(6))
     driver.ledger.retire(late)
     assert driver.use(UseKind.FORWARD, F1, writes=units(5))[1] == ()
+
+
+def test_a_stream_that_retires_its_uses_never_runs_out_and_one_that_does_not_is_refused() -> None:
+    driver = Driver()
+    for _ in range(OUTSTANDING_MAX):
+        driver.ledger.retire(driver.use(UseKind.FORWARD, F0, reads=units(5))[0])
+    for _ in range(OUTSTANDING_MAX - 1):
+        driver.use(UseKind.FORWARD, F0, reads=units(5))
+    with pytest.raises(MisuseError, match="retire some first"):
+        for _ in range(2):  # the limit itself may be refused already
+            driver.use(UseKind.FORWARD, F0, reads=units(5))
