@@ -399,6 +399,15 @@ def test_a_view_knows_when_it_is_old() -> None:
         view.headers[0] = 1
 
 
+def test_a_view_holds_the_headers_of_every_band() -> None:
+    store = _store(30, 1, 2, 1, 3)
+    _take(store, 4, 3, 2, 1)
+    view = store.view()
+    for index, band in enumerate(store.bands):
+        seen = [view.field(index, at) for at in (layout.B_LIVE, layout.B_LOW, layout.B_HIGH)]
+        assert seen == [band.live_units, band.low_unit, band.high_unit], index
+
+
 def test_digests_are_equal_where_later_calls_cannot_tell_states_apart() -> None:
     one, other = _store(100, 1, 1), _store(100, 1, 1)
     assert one.digest() == other.digest()

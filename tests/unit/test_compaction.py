@@ -1,0 +1,42 @@
+"""Opportunistic moves at the very edges of the arena, where an index is first or last."""
+
+from __future__ import annotations
+
+import pytest
+from hazard_rig import Rig
+
+
+@pytest.mark.parametrize("band", [0, 1])
+def test_the_outermost_unit_of_a_full_arena_moves_to_the_hole_at_the_anchor(band: int) -> None:
+    rig = Rig(16 * 4, 16, 16)
+    ids = rig.take(*(4 if index == band else 0 for index in range(2)))[band]
+    grid = rig.geometry.bands[band].grid
+    anchor, outermost = grid.first_unit, grid.end_unit - 1
+    if band:
+        anchor, outermost = outermost, anchor
+    by_place = {rig.place(vid): vid for vid in ids}
+    assert sorted(by_place) == list(range(grid.first_unit, grid.end_unit))
+    rig.arena.free([by_place[anchor]])
+    assert rig.arena.compact(budget_units=4) == 1
+    assert rig.place(by_place[outermost]) == anchor
+    seen = rig.arena.snapshot().bands[band]
+    assert seen.high_unit - seen.low_unit == 3
+    assert rig.arena.compact(budget_units=4) == 0
+
+
+@pytest.mark.parametrize("band", [0, 1])
+def test_holes_are_taken_from_the_anchor_outwards(band: int) -> None:
+    rig = Rig(16 * 12, 16, 16)
+    ids = rig.take(*(8 if index == band else 0 for index in range(2)))[band]
+    grid = rig.geometry.bands[band].grid
+    rig.finish(rig.forward(writes=ids))
+    near_first = sorted(ids, key=rig.place, reverse=band == 1)
+    places = [rig.place(vid) for vid in near_first]
+    assert places[0] == (grid.end_unit - 1 if band else grid.first_unit)
+    rig.arena.free([near_first[at] for at in (0, 2, 3)])
+    assert rig.arena.compact(budget_units=2) == 2
+    rig.run()
+    assert [rig.place(near_first[at]) for at in (7, 6)] == [places[0], places[2]]
+    assert rig.arena.compact(budget_units=9) == 1
+    assert rig.place(near_first[5]) == places[3]
+    assert rig.arena.compact(budget_units=9) == 0
