@@ -56,7 +56,7 @@ class Nursery:
         if child == 0:
             os.close(reader)
             try:
-                self._forget()
+                self.forget()
                 plant(mutant)
                 how = hunt if self.device == "modeled" else hunt_real
                 answer = json.dumps(how(mutant, budget_s, first_seed))
@@ -75,7 +75,7 @@ class Nursery:
         )
         return found
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """As if nothing but the kernels had ever been imported."""
         for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
             if name in self.kept or name == __name__:

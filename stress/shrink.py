@@ -45,7 +45,7 @@ PAIRS_MAX: Final = 26
 """Most host steps of which all pairs are tried in the end."""
 PAIRS_AT_ONCE: Final = 10
 """The same before."""
-PATIENCE: Final = ((6, 0), (10, 1), (14, 2), (20, 4))
+PATIENCE: Final = ((8, 0), (14, 1), (20, 2))
 """Host calls, and the rounds without a gain after which a schedule of no more is small enough."""
 SEARCH_SHARE: Final = 0.75
 """Of the budget; the rest is for the last descent."""
