@@ -40,3 +40,28 @@ def test_holes_are_taken_from_the_anchor_outwards(band: int) -> None:
     assert rig.arena.compact(budget_units=9) == 1
     assert rig.place(near_first[5]) == places[3]
     assert rig.arena.compact(budget_units=9) == 0
+
+
+def test_bytes_beside_the_target_of_a_move_stay_fenced() -> None:
+    """A forward still reads cells 9 to 11; a float moves to 8 and 9, and a load takes cell 10."""
+    rig = Rig(16 * 12, 16, 16, 16, anchors=(0,), host_units=12)
+    floating = rig.take(0, 2, 0)[1]
+    high = rig.take(0, 0, 3)[2]
+    rig.finish(rig.forward(writes=[*high, *floating]))
+    reader = rig.forward(reads=high)
+    rig.arena.free(high)
+    rig.arena.settle(reader[0])
+    assert _fences(rig) == [(9, 12)]
+    rig.take(8, 0, 0)
+    assert sorted(start // 16 for _, start, _ in rig.arena.resolve(floating)) == [8, 9]
+    assert _fences(rig) == [(10, 12)]
+    again = rig.take(0, 0, 2)[2]
+    (beside,) = [vid for vid in again if rig.arena.resolve([vid])[0][1] == 10 * 16]
+    rig.load([beside], rig.arena.reserve_host(2, 1))
+    rig.run()
+    assert rig.races == []
+
+
+def _fences(rig: Rig) -> list[tuple[int, int]]:
+    fences = rig.arena.snapshot().fences
+    return [(fence.start_bytes // 16, fence.end_bytes // 16) for fence in fences]
