@@ -171,10 +171,11 @@ def shrink_one(name: str, seed: int, budget_s: float) -> Row:
     """Plant, find the first failure from `seed` on (then from 0), shrink it."""
     from onearena.stress.mutants import load_registry, plant
 
-    plant(next(mutant for mutant in load_registry(REGISTRY) if mutant.id == name))
+    mutant = next(mutant for mutant in load_registry(REGISTRY) if mutant.id == name)
+    plant(mutant)
     from onearena.core.kernels import warm_up
     from onearena.stress.run import RunSpec, run_schedule
-    from onearena.stress.shrink import shrink
+    from onearena.stress.shrink import Shrinker
 
     warm_up()
     started = time.process_time()
@@ -185,7 +186,10 @@ def shrink_one(name: str, seed: int, budget_s: float) -> Row:
     else:
         return {"id": name, "error": [f"no failure in {SEEDS_MAX} seeds"]}
     found = time.process_time()
-    small = shrink(RunSpec(tried, recording=result.recording), budget_s=budget_s)
+    # A fault in compiled code may write anywhere: a candidate that dies must not end it all.
+    isolated = mutant.touches_kernels
+    spec = RunSpec(tried, recording=result.recording)
+    small = Shrinker(spec, budget_s=budget_s, isolated=isolated).run()
     first = small.result.violations[0] if small.result.violations else None
     return {
         "id": name,

@@ -16,7 +16,6 @@ depends on a clock unless the budget ends: equal files shrink to equal files.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,9 +25,11 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.recordings import dump_recording, parse_recording, same_failure
 from onearena.stress.run import RunResult, RunSpec, run_schedule
 from onearena.stress.shrink_draw import CHANCE_LEAST, MODEL, MODELS, drawn_setup, varied
+from onearena.stress.shrink_fork import in_fork, processor_seconds
 from onearena.stress.shrink_parts import (
     CALLS_MAX,
     NO,
+    Outcome,
     Size,
     Tally,
     Target,
@@ -83,13 +84,6 @@ class Shrunk:
     verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    steps: Steps
-    size: Size
-    skipped: frozenset[int]
-
-
 class _SpentError(Exception):
     """Time or replays are used up."""
 
@@ -104,14 +98,18 @@ class Shrinker:
         budget_s: float,
         replays_max: int = REPLAYS_MAX,
         rounds_max: int = ROUNDS_MAX,
+        isolated: bool = False,
     ) -> None:
-        """`rounds_max` 0: no schedules are drawn anew."""
+        """`rounds_max` 0: no schedules are drawn. `isolated`: a candidate that kills its process
+        ends a fork of this one, and does not fail the same way.
+        """
         assert spec.recording, "a spec without a recording has nothing to shrink"
         self.spec = spec
         self.replays = 0
         self.replays_max = replays_max
         self.rounds_max = rounds_max
-        self.started = time.process_time()
+        self.isolated = isolated
+        self.started = processor_seconds()
         self.end = self.started + budget_s
         self.search_end = self.started + SEARCH_SHARE * budget_s
         first = run_schedule(spec)
@@ -149,7 +147,7 @@ class Shrinker:
         """
         round_ = idle = 0
         while idle < self._patience(self.size):
-            if time.process_time() >= self.search_end:
+            if processor_seconds() >= self.search_end:
                 return False
             round_ += 1
             calls = self.size.host_calls
@@ -203,7 +201,7 @@ class Shrinker:
         """
         below = self.size.host_calls
         rng = random.Random(f"{self.spec.seed} {round_} {len(self.steps)}")
-        found: _Outcome | None = None
+        found: Outcome | None = None
         idle = 0
         for _ in range(SAMPLES):
             idle += 1
@@ -244,27 +242,30 @@ class Shrinker:
             before=self.before,
             after=self.size,
             replays=self.replays,
-            seconds=time.process_time() - self.started,
+            seconds=processor_seconds() - self.started,
             finished=finished,
             verified=verified,
         )
 
     # -- one candidate
-    def _replay(self, steps: Sequence[StepRecord]) -> _Outcome | None:
+    def _replay(self, steps: Sequence[StepRecord]) -> Outcome | None:
         """Run a candidate; None if it does not fail the same way, or takes more host calls."""
         return self._judge(replace(self.spec, recording=tuple(steps)), self.size.host_calls)
 
-    def _judge(self, spec: RunSpec, most: int) -> _Outcome | None:
+    def _judge(self, spec: RunSpec, most: int) -> Outcome | None:
         """Run it; None if it does not fail the same way within `most` host calls."""
-        if self.replays >= self.replays_max or time.process_time() >= self.end:
+        if self.replays >= self.replays_max or processor_seconds() >= self.end:
             raise _SpentError
         self.replays += 1
+        return in_fork(lambda: self._run(spec, most)) if self.isolated else self._run(spec, most)
+
+    def _run(self, spec: RunSpec, most: int) -> Outcome | None:
         tally = Tally(most)
         result = run_schedule(replace(spec, to_end=self.to_end), tally)
         if not self.target.met(result):
             return None
         kept = tuple(step for step in result.recording if step.label != "drain")
-        return _Outcome(kept, size_of(kept, tally.calls), frozenset(tally.skipped))
+        return Outcome(kept, size_of(kept, tally.calls), frozenset(tally.skipped))
 
     def _try(self, steps: Sequence[StepRecord]) -> bool:
         """Keep a candidate if it fails the same way and is smaller."""
@@ -275,7 +276,7 @@ class Shrinker:
         self._prune(outcome)
         return True
 
-    def _prune(self, outcome: _Outcome) -> None:
+    def _prune(self, outcome: Outcome) -> None:
         """Drop the steps that were skipped; looks of the world then fall on other steps, so run
         it.
         """

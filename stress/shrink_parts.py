@@ -48,6 +48,17 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """A candidate that fails the same way: its whole recording, its size, and the places of the
+    steps that could not be taken.
+    """
+
+    steps: tuple[StepRecord, ...]
+    size: Size
+    skipped: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """What must stay: verdict, the first report's oracle and rule, the order oracle's rule if it
     spoke, the last line of a crash.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from dataclasses import replace
 
 import pytest
@@ -12,7 +14,8 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.run import RunSpec, run_schedule
 from onearena.stress.shrink import Shrinker
 from onearena.stress.shrink_draw import DROPPED, MODEL, MODELS, OFF, ONE_BAND, drawn_setup, varied
-from onearena.stress.shrink_parts import NO, Size
+from onearena.stress.shrink_fork import in_fork, processor_seconds
+from onearena.stress.shrink_parts import NO, Outcome, Size
 from onearena.stress.workload import STEP_KINDS
 
 SETUP = StepRecord(
@@ -122,3 +125,35 @@ def test_a_search_whose_share_of_the_budget_is_over_says_so(
     small = shrinker.run()
     assert small.verified
     assert not small.finished
+
+
+def test_a_fork_tells_what_a_candidate_came_to() -> None:
+    steps = (SETUP, StepRecord("admit", {"admit.stream": (1,)}))
+    outcome = Outcome(steps, Size(3, 2, 1, 9), frozenset((2, 5)))
+    told = in_fork(lambda: outcome)
+    assert told is not None
+    assert (told.size, told.skipped) == (outcome.size, outcome.skipped)
+    plain = [(step.label, {n: tuple(v) for n, v in step.decisions.items()}) for step in told.steps]
+    assert plain == [(step.label, dict(step.decisions)) for step in steps]
+    assert in_fork(lambda: None) is None
+
+
+def test_a_candidate_that_dies_does_not_fail_the_same_way() -> None:
+    def die() -> Outcome | None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    before = processor_seconds()
+    assert in_fork(die) is None
+    assert processor_seconds() >= before
+
+
+def test_forks_change_nothing_about_what_comes_out() -> None:
+    spec = RunSpec(1, "toy:free-at-once")
+    spec = replace(spec, recording=run_schedule(spec).recording)
+    one, other = (
+        Shrinker(spec, budget_s=600, replays_max=60, isolated=isolated).run()
+        for isolated in (False, True)
+    )
+    assert one.text == other.text
+    assert one.replays == other.replays

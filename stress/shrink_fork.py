@@ -1,0 +1,63 @@
+"""A candidate run in a fork of this process, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from onearena.stress.choices import StepRecord
+from onearena.stress.shrink_parts import Outcome, Size
+
+
+def processor_seconds() -> float:
+    """Processor time of this process and of its children that have ended."""
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def in_fork(run: Callable[[], Outcome | None]) -> Outcome | None:
+    """What `run` returns, from a fork; None too if the fork dies. What it changed is lost.
+
+    For systems whose compiled code may write anywhere. Cost: the fork, some milliseconds.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reader)
+            text = json.dumps(_plain(run()))
+            with os.fdopen(writer, "w") as pipe:
+                pipe.write(text)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None  # it died, before the last byte or the first
+    return None if found is None else _outcome(found)
+
+
+def _plain(outcome: Outcome | None) -> object:
+    if outcome is None:
+        return None
+    steps = [
+        [step.label, {n: list(v) for n, v in step.decisions.items()}] for step in outcome.steps
+    ]
+    size = outcome.size
+    sizes = [size.host_calls, size.host_steps, size.device_steps, size.values]
+    return [steps, sizes, sorted(outcome.skipped)]
+
+
+def _outcome(found: list[Any]) -> Outcome:
+    steps, sizes, skipped = found
+    return Outcome(
+        tuple(StepRecord(label, decisions) for label, decisions in steps),
+        Size(*sizes),
+        frozenset(skipped),
+    )
