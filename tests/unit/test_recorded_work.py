@@ -1,0 +1,16 @@
+"""What the arena says that its own work touches: devices and oracles believe it."""
+
+from __future__ import annotations
+
+from hazard_rig import Rig
+
+from onearena.core.device.interface import Space
+
+
+def test_a_translation_only_reads_the_table_and_only_writes_its_buffer() -> None:
+    rig = Rig(16 * 8, 16, 16)
+    ids = rig.take(3, 2)
+    rig.forward(reads=ids[0], writes=ids[1])
+    (translation,) = [work for work in rig.work if work.label == "translate"]
+    touched = [(access.space, access.writes) for access in translation.accesses]
+    assert touched == [(Space.TABLE, False)] * 5 + [(Space.BUFFER, True)]
