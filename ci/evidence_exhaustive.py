@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -35,15 +36,13 @@ Row = dict[str, Any]
 def main() -> int:
     """Run, or go on with, the parts that are missing; write what there is."""
     options = _options()
-    from onearena.stress.exhaustive import items
-
     digest = _digest()
-    parts = items("arena", options.calls)
+    parts = _items(options.calls)
     options.state.parent.mkdir(parents=True, exist_ok=True)
     done = _rows(options.state, digest, options.calls)
     todo = [number for number in range(len(parts)) if number not in done]
-    # The longest parts first: no core is left alone with one at the end.
-    todo.sort(key=lambda number: -parts[number].length)
+    # Short programs first: a run that is stopped has looked at all programs of up to some length.
+    todo.sort(key=lambda number: (not parts[number].name, parts[number].length))
     code = 0
     context = multiprocessing.get_context("spawn")
     tasks = [(number, options.calls) for number in todo]
@@ -90,11 +89,16 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _part(task: tuple[int, int]) -> Row:
+@functools.cache
+def _items(calls: int) -> Any:
     from onearena.stress.exhaustive import items
 
+    return items("arena", calls)
+
+
+def _part(task: tuple[int, int]) -> Row:
     number, calls = task
-    item = items("arena", calls)[number]
+    item = _items(calls)[number]
     started = time.process_time()
     count = item.search("arena")
     return {
@@ -133,6 +137,17 @@ def _digest() -> str:
     return digest.hexdigest()
 
 
+def _complete_to(parts: Any, done: dict[int, Row]) -> int:
+    """All programs of up to so many calls were run, and none broke a rule."""
+    bad = [
+        part.length
+        for number, part in enumerate(parts)
+        if not part.name and (number not in done or done[number]["failed"])
+    ]
+    lengths = {part.length for part in parts if not part.name}
+    return min(bad, default=max(lengths) + 1) - 1
+
+
 def _evidence(options: argparse.Namespace, digest: str, parts: Any, done: dict[int, Row]) -> Row:
     short = [row for row in done.values() if not row["name"]]
     named = {row["name"]: row for row in done.values() if row["name"]}
@@ -166,6 +181,7 @@ def _evidence(options: argparse.Namespace, digest: str, parts: Any, done: dict[i
         "result": {
             "complete": len(done) == len(parts) and not failed,
             "calls_max": options.calls,
+            "complete_to_calls": _complete_to(parts, done),
             "units": 4,
             "streams": 2,
             "parts": len(parts),

@@ -4,9 +4,10 @@ Four units, two forward streams, a copy stream, the schedule stream, one peer, t
 arena under test (one band; two bands of different units at the two ends) or the toy. See
 `docs/exploration.md` for what is enumerated, what is left out, and why that loses nothing.
 
-The search is stateless: a program is run from a fresh system each time, its last choice changed
-(depth first), all oracles of calls and traces looking on. Nothing is drawn: equal arguments give
-equal counts.
+The search is depth first, all oracles of calls and traces looking on. What programs have in common
+at their beginning is run once: the system is then put back to where they part (`Moment`), and it
+and its oracles are as they were, as if the program had run from a fresh one. Nothing is drawn:
+equal arguments give equal counts.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ SCOPES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 
 UNITS: Final = 4
 PREFIX_CALLS: Final = 2
+REST_CALLS: Final = 2
 CALLS_MAX: Final = 5
 HOST_UNITS: Final = 2
 FAILURES_KEPT_MAX: Final = 16
@@ -308,11 +310,12 @@ class Search:
         if length < self.length and not rig.found and not crash:
             return  # it ends with a refused call: a program of that length, counted there
         count.runs[length] = count.runs.get(length, 0) + 1
-        if all(step[0] in CALLS for step in taken):
+        calls = [str(step[0]) for step in taken if step[0] in CALLS]
+        if len(calls) == len(taken):
             count.programs[length] = count.programs.get(length, 0) + 1
-        count.calls.update(str(step[0]) for step in taken if step[0] in CALLS)
+        count.calls.update(calls)
         count.refused += rig.world.refused
-        count.ends += sum(step[0] not in CALLS for step in taken)
+        count.ends += len(taken) - len(calls)
         count.steps += rig.device.steps
         count.cells.update(rig.cells.counts())
         if rig.found or crash:
@@ -340,8 +343,9 @@ class Item:
 
 
 def items(system: str, calls_max: int) -> list[Item]:
-    """The whole search, in parts: short programs by length, longer ones by their first two calls
-    (and the ends between them), then the named programs.
+    """The whole search, in parts: short programs by length, longer ones by their first calls (and
+    the ends between them), then the named programs. Programs of 5 calls share 3 of them in a part,
+    of 3 and 4 calls 2.
     """
     found: list[Item] = []
     for length in range(1, calls_max + 1):
@@ -349,19 +353,21 @@ def items(system: str, calls_max: int) -> list[Item]:
             if length <= PREFIX_CALLS:
                 found.append(Item(scope, length))
             else:
-                found += [Item(scope, length, prefix) for prefix in _prefixes(system, scope)]
+                calls = max(PREFIX_CALLS, length - REST_CALLS)
+                prefixes = _prefixes(system, scope, calls)
+                found += [Item(scope, length, prefix) for prefix in prefixes]
     named = [Item(scope, len(calls), (), name) for name, (scope, calls) in NAMED.items()]
     # Another allocator may have walls between its bands, and no moves: other programs, no others.
     return found + (named if system == "arena" else [])
 
 
-def _prefixes(system: str, scope: str) -> list[tuple[Step, ...]]:
-    """Every accepted start of `PREFIX_CALLS` calls."""
+def _prefixes(system: str, scope: str, calls: int) -> list[tuple[Step, ...]]:
+    """Every accepted start of so many calls."""
     found: list[tuple[Step, ...]] = []
 
     def seen(taken: tuple[Step, ...], rig: Rig) -> None:
         if not (rig.world.refused or rig.found):
             found.append(taken)
 
-    Search(system, scope, PREFIX_CALLS, seen=seen).run()
+    Search(system, scope, calls, seen=seen).run()
     return found

@@ -15,6 +15,7 @@ import hashlib
 import struct
 import types
 from collections import deque
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -82,6 +83,11 @@ def _how_to_keep(kind: type) -> _How:
     return _How(_FROZEN if frozen else _OBJECT, found, has_dict)
 
 
+def _add(kept: tuple[list[Any], list[Any]], one: object, copy: object) -> None:
+    kept[0].append(one)
+    kept[1].append(copy)
+
+
 class Moment:
     """What everything reachable from `root` holds now. O(objects), about 1 us each.
 
@@ -89,16 +95,18 @@ class Moment:
     object that comes into being later is simply let go by `again`.
     """
 
-    __slots__ = ("_arrays", "_bytes", "_deques", "_dicts", "_lists", "_sets", "_slots")
+    __slots__ = ("_arrays", "_bytes", "_deques", "_dicts", "_empty", "_lists", "_sets", "_slots")
 
     def __init__(self, root: object) -> None:
-        self._lists: list[tuple[list[Any], list[Any]]] = []
-        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-        self._sets: list[tuple[set[Any], set[Any]]] = []
-        self._deques: list[tuple[deque[Any], list[Any]]] = []
-        self._bytes: list[tuple[bytearray, bytes]] = []
-        self._arrays: list[tuple[Any, Any]] = []
-        self._slots: list[tuple[object, str, object]] = []
+        # Objects, and in the same order copies of their content.
+        self._lists: tuple[list[Any], list[Any]] = ([], [])
+        self._dicts: tuple[list[Any], list[Any]] = ([], [])
+        self._sets: tuple[list[Any], list[Any]] = ([], [])
+        self._deques: tuple[list[Any], list[Any]] = ([], [])
+        self._bytes: tuple[list[Any], list[Any]] = ([], [])
+        self._arrays: tuple[list[Any], list[Any]] = ([], [])
+        self._slots: tuple[list[object], list[str], list[object]] = ([], [], [])
+        self._empty: list[tuple[object, str]] = []
         seen: set[int] = set()
         # Everything in `todo` is held by what is kept: no number of `id` comes back meanwhile.
         todo = [root]
@@ -118,18 +126,18 @@ class Moment:
         if kind == _FIXED:
             todo += one
         elif kind == _LIST:
-            self._lists.append((one, one.copy()))
+            _add(self._lists, one, one[:])
             todo += one
         elif kind == _DICT:
             self._keep_dict(one, todo)
         elif kind == _SET:
-            self._sets.append((one, set(one)))
+            _add(self._sets, one, [*one])
             todo += one
         elif kind == _DEQUE:
-            self._deques.append((one, [*one]))
+            _add(self._deques, one, [*one])
             todo += one
         elif kind == _BYTES:
-            self._bytes.append((one, bytes(one)))
+            _add(self._bytes, one, bytes(one))
         elif kind == _ARRAY:
             self._keep_array(one, todo)
         elif kind == _VIEW:
@@ -139,14 +147,14 @@ class Moment:
         elif kind == _FUNCTION:
             for cell in one.__closure__ or ():
                 # A cell is a slot: what it holds may be changed by the function.
-                self._slots.append((cell, "cell_contents", cell.cell_contents))
+                self._keep_slot(cell, "cell_contents", cell.cell_contents)
                 todo.append(cell.cell_contents)
         elif kind == _PARTIAL:
             todo += [one.func, one.args, one.keywords]
         self._keep_attributes(one, how, todo)
 
     def _keep_dict(self, one: dict[Any, Any], todo: list[Any]) -> None:
-        self._dicts.append((one, {**one}))
+        _add(self._dicts, one, {**one})
         todo += one
         todo += one.values()
 
@@ -156,42 +164,48 @@ class Moment:
             return
         assert one.base is None, f"an array over {type(one.base)}"
         assert not one.dtype.hasobject, f"an array of {one.dtype}"
-        self._arrays.append((one, one.copy()))
+        _add(self._arrays, one, one.copy())
 
     def _keep_attributes(self, one: Any, how: _How, todo: list[Any]) -> None:
         frozen = how.kind == _FROZEN
         for name in how.slots:
             value = getattr(one, name, _MISSING)
-            if value is not _MISSING:
-                todo.append(value)
+            if value is _MISSING:
+                self._empty.append((one, name))
+                continue
+            todo.append(value)
             if not frozen:
-                self._slots.append((one, name, value))
+                self._keep_slot(one, name, value)
         if how.has_dict:
             if frozen:
                 todo += vars(one).values()
             else:
                 self._keep_dict(vars(one), todo)
 
+    def _keep_slot(self, one: object, name: str, value: object) -> None:
+        ones, names, values = self._slots
+        ones.append(one)
+        names.append(name)
+        values.append(value)
+
     def again(self) -> None:
-        """Make everything as it was. Takes about 0.1 us for each object kept."""
-        for items, were in self._lists:
-            items[:] = were
-        for table, had in self._dicts:
-            table.clear()
-            dict.update(table, had)
-        for group, held in self._sets:
-            group.clear()
-            group.update(held)
-        for queue, waited in self._deques:
-            queue.clear()
-            queue.extend(waited)
-        for data, read in self._bytes:
-            data[:] = read
-        for array, numbers in self._arrays:
-            array[...] = numbers
-        for one, name, value in self._slots:
-            if value is _MISSING:
-                if hasattr(one, name):
-                    delattr(one, name)
-            else:
-                setattr(one, name, value)
+        """Make everything as it was. Takes about 0.05 us for each object kept."""
+        # Loops that run in C: a search goes back a million times.
+        run = deque[object](maxlen=0).extend
+        lists, were = self._lists
+        run(map(list.__setitem__, lists, repeat(slice(None)), were))
+        tables, had = self._dicts
+        run(map(dict.clear, tables))
+        run(map(dict.update, tables, had))
+        groups, held = self._sets
+        run(map(set.clear, groups))
+        run(map(set.update, groups, held))
+        queues, waited = self._deques
+        run(map(deque.clear, queues))
+        run(map(deque.extend, queues, waited))
+        run(map(bytearray.__setitem__, self._bytes[0], repeat(slice(None)), self._bytes[1]))
+        run(map(np.copyto, *self._arrays))
+        run(map(setattr, *self._slots))
+        for one, name in self._empty:
+            if hasattr(one, name):
+                delattr(one, name)
