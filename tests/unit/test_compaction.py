@@ -42,6 +42,19 @@ def test_holes_are_taken_from_the_anchor_outwards(band: int) -> None:
     assert rig.arena.compact(budget_units=9) == 0
 
 
+@pytest.mark.parametrize("band", [0, 1])
+@pytest.mark.parametrize("at", [0, 63, 64, 130, 298])
+def test_a_hole_is_found_across_words_of_the_map(band: int, at: int) -> None:
+    rig = Rig(16 * 300, 16, 16)
+    ids = rig.take(*(300 if index == band else 0 for index in range(2)))[band]
+    assert rig.arena.compact(budget_units=3) == 0, "there is no hole"
+    outwards = sorted(ids, key=rig.place, reverse=band == 1)
+    hole, last = rig.place(outwards[at]), outwards[-1]
+    rig.arena.free([outwards[at]])
+    assert rig.arena.compact(budget_units=3) == 1
+    assert rig.place(last) == hole
+
+
 def test_bytes_beside_the_target_of_a_move_stay_fenced() -> None:
     """A forward still reads cells 9 to 11; a float moves to 8 and 9, and a load takes cell 10."""
     rig = Rig(16 * 12, 16, 16, 16, anchors=(0,), host_units=12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onearena.core.errors import MisuseError
-from onearena.core.ledger import OUTSTANDING_MAX, Ledger, Touch, UseRecord
+from onearena.core.ledger import OUTSTANDING_MAX, STREAMS_MAX, Ledger, Touch, UseRecord
 from onearena.core.rules import UseKind
 
 SCHEDULE, F0, F1, COPY = range(4)
@@ -212,3 +212,7 @@ def test_a_stream_that_retires_its_uses_never_runs_out_and_one_that_does_not_is_
         driver.use(UseKind.FORWARD, F0, reads=units(5))
     with pytest.raises(MisuseError, match="retire some first"):
         driver.use(UseKind.FORWARD, F0, reads=units(5))
+
+
+def test_the_ledger_keeps_one_read_and_one_write_word_a_unit_and_stream_and_no_more() -> None:
+    assert [rows.shape for rows in Driver().ledger.last] == [(64, 2 * STREAMS_MAX)] * 2

@@ -14,3 +14,15 @@ def test_a_translation_only_reads_the_table_and_only_writes_its_buffer() -> None
     (translation,) = [work for work in rig.work if work.label == "translate"]
     touched = [(access.space, access.writes) for access in translation.accesses]
     assert touched == [(Space.TABLE, False)] * 5 + [(Space.BUFFER, True)]
+
+
+def test_a_failed_backup_leaves_no_mark_on_host_units_that_were_freed_meanwhile() -> None:
+    rig = Rig(16 * 8, 16, 16, host_units=4)
+    ids = rig.take(2, 0)[0]
+    rig.finish(rig.forward(writes=ids))
+    kept, freed = rig.arena.reserve_host(0, 2)
+    use, _ = rig.backup(ids, (kept, freed))
+    rig.arena.free_host((freed,))
+    rig.run()
+    rig.arena.retire(use, failed=True)
+    assert rig.arena._state.host.undefined == {kept}
