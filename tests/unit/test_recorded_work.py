@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hazard_rig import Rig
 
 from onearena.core.device.interface import Space
+from onearena.core.errors import MisuseError
+from onearena.core.rules import UseKind
 
 
 def test_a_translation_only_reads_the_table_and_only_writes_its_buffer() -> None:
@@ -26,3 +29,16 @@ def test_a_failed_backup_leaves_no_mark_on_host_units_that_were_freed_meanwhile(
     rig.run()
     rig.arena.retire(use, failed=True)
     assert rig.arena._state.host.undefined == {kept}
+
+
+def test_a_write_of_a_shared_unit_is_refused_and_named() -> None:
+    rig = Rig(16 * 8, 16, 16)
+    ids = rig.take(4, 0)[0]
+    rig.arena.share(ids[2:3])
+    before = rig.arena.snapshot()
+    with pytest.raises(MisuseError) as refused:
+        rig.arena.record(UseKind.FORWARD, rig.forwards, writes=ids)
+    assert refused.value.unit == ids[2]
+    assert rig.arena.snapshot() == before
+    rig.arena.free(ids[2:3])
+    rig.forward(writes=ids)
