@@ -351,6 +351,17 @@ def test_a_move_between_bands_of_one_batch_is_checked_on_the_new_ranges() -> Non
     assert store.resolve(low.ids[[2, 5]]).tolist() == [first[0] + 5, first[1] + 6]
 
 
+def test_a_refused_move_names_the_argument_the_place_the_unit_and_the_band() -> None:
+    store = _store(12, 1, 1)
+    units = _take(store, 3, 3).units.tolist()
+    free = min(units[3:]) - 2
+    with pytest.raises(MisuseError, match=rf"targets\[1\]: unit {units[4]} of band 1 "):
+        store.move([0, 1], [units[1], units[3]], [units[0] + 4, units[4]])
+    with pytest.raises(MisuseError, match=rf"sources\[1\]: unit {free} of band 1 "):
+        store.move([0, 1], [units[1], free], [units[0] + 4, free - 1])
+    assert store.retreats() == store.move([], [], []) == ()
+
+
 def test_lengths_of_a_move_must_agree() -> None:
     store = _store(12, 1)
     units = _take(store, 2).units
