@@ -57,6 +57,7 @@ PLAIN_TESTS = (
     *(f"tests/model/test_{name}.py" for name in PLAIN_MODEL_TESTS),
 )
 TESTS = (
+    "tests/regressions/test_two_lost_transfers.py",
     *(f"tests/unit/test_{name}.py" for name in UNIT_TESTS),
     *(f"tests/model/test_{name}.py" for name in MODEL_TESTS),
 )

@@ -39,3 +39,23 @@ def test_the_second_connection_keeps_the_unit_out_of_capacity() -> None:
     arena.disconnect(2)
     assert arena.snapshot().bands[1].quarantined_units == 0
     assert arena.would_fit((0, 8))
+
+
+def test_a_transfer_that_still_runs_does_not_hide_the_lost_one() -> None:
+    device = ModeledDevice()
+    arena = Arena(chain_geometry(256, [("state", 64), ("full", 32)]), device)
+    granted = arena.allocate((0, 1), writer=UseKind.FORWARD, stream=0)
+    assert isinstance(granted, Grant)
+    (vid,) = granted.ids[1]
+    uses = []
+    for peer in (1, 2, 3):
+        use = arena.publish(UseKind.SEND, [vid], peer=peer)
+        assert isinstance(use, Use)
+        uses.append((use, arena.launch(use, Work(int(use.kind), use.accesses, peer=peer)), peer))
+    for use, number, peer in uses[:2]:
+        lose(device, number, peer)
+        arena.end_transfer(use, outcome="lost")
+    arena.disconnect(1)  # the second is lost, the third goes on
+    assert arena.snapshot().bands[1].quarantined_units == 1
+    arena.disconnect(2)
+    assert arena.snapshot().bands[1].quarantined_units == 0

@@ -282,6 +282,9 @@ def test_odd_arrays_are_copied_not_misread() -> None:
         assert sorted(store.resolve(given)) == sorted(store.resolve(ids))
     assert store.resolve(tuple(ids.tolist())).tolist() == store.resolve(ids).tolist()  # type: ignore[arg-type]
     assert store.free([]).ids.size == 0  # type: ignore[arg-type]
+    for value, message in ((2**63 - 1, "another arena"), (2**63, "does not fit an int64")):
+        with pytest.raises(MisuseError, match=message):
+            store.resolve(np.array([value], np.uint64))
     for given in (ids.reshape(2, 3), ids[:1].reshape(())):
         with pytest.raises(MisuseError, match="is not a vector of integers"):
             store.resolve(given)
