@@ -66,7 +66,7 @@ def test_bytes_beside_the_target_of_a_move_stay_fenced() -> None:
     rig.arena.settle(reader[0])
     assert _fences(rig) == [(9, 12)]
     rig.take(8, 0, 0)
-    assert sorted(start // 16 for _, start, _ in rig.arena.resolve(floating)) == [8, 9]
+    assert _cells(rig, *floating) == [8, 9]
     assert _fences(rig) == [(10, 12)]
     again = rig.take(0, 0, 2)[2]
     (beside,) = [vid for vid in again if rig.arena.resolve([vid])[0][1] == 10 * 16]
@@ -75,6 +75,29 @@ def test_bytes_beside_the_target_of_a_move_stay_fenced() -> None:
     assert rig.races == []
 
 
+def _cells(rig: Rig, *ids: int) -> list[int]:
+    return sorted(start // 16 for _, start, _ in rig.arena.resolve(ids))
+
+
 def _fences(rig: Rig) -> list[tuple[int, int]]:
     fences = rig.arena.snapshot().fences
     return [(fence.start_bytes // 16, fence.end_bytes // 16) for fence in fences]
+
+
+def test_bytes_of_a_former_life_are_fenced_when_a_unit_never_written_is_moved_off_them() -> None:
+    rig = Rig(16 * 12, 16, 16)
+    low = rig.take(4, 0)[0]
+    rig.finish(rig.forward(writes=low))
+    reader = rig.forward(reads=low[2:3])
+    rig.arena.free(low[2:3])
+    rig.arena.settle(reader[0])
+    (again,) = rig.take(1, 0)[0]
+    assert _cells(rig, again) == [2]
+    rig.arena.free([low[0], low[3]])
+    assert rig.arena.compact(budget_units=1) == 1
+    assert _cells(rig, again) == [0]
+    assert rig.moved_bytes() == 0
+    assert _fences(rig) == [(2, 3)]
+    rig.run()
+    rig.retire(reader)
+    assert _fences(rig) == []

@@ -42,3 +42,12 @@ def test_a_write_of_a_shared_unit_is_refused_and_named() -> None:
     assert rig.arena.snapshot() == before
     rig.arena.free(ids[2:3])
     rig.forward(writes=ids)
+
+
+def test_the_device_forgets_the_events_of_retired_uses() -> None:
+    rig = Rig(16 * 8, 16, 16)
+    ids = rig.take(3, 0)[0]
+    launched = rig.forward(writes=ids)
+    rig.finish(launched)
+    with pytest.raises(MisuseError, match="event"):
+        rig.device.query(launched[1])
