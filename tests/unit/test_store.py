@@ -7,6 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
+from onearena.core import kernels
 from onearena.core import words as layout
 from onearena.core.errors import MisuseError
 from onearena.core.geometry import chain_geometry
@@ -278,8 +279,11 @@ def test_odd_arrays_are_copied_not_misread() -> None:
     wide[:, 0] = ids
     locked = ids.copy()
     locked.flags.writeable = False
+    expected = sorted(store.resolve(ids))
+    compiled = len(getattr(kernels.resolve, "signatures", ()))
     for given in (wide[:, 0], ids[::-1], ids.astype(np.int32), ids.astype(np.uint64), locked):
-        assert sorted(store.resolve(given)) == sorted(store.resolve(ids))
+        assert sorted(store.resolve(given)) == expected
+    assert len(getattr(kernels.resolve, "signatures", ())) == compiled, "one more form to compile"
     assert store.resolve(tuple(ids.tolist())).tolist() == store.resolve(ids).tolist()  # type: ignore[arg-type]
     assert store.free([]).ids.size == 0  # type: ignore[arg-type]
     for value, message in ((2**63 - 1, "another arena"), (2**63, "does not fit an int64")):
