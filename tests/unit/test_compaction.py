@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hazard_rig import Rig
+from hazard_rig import HOLE, LIVE, PENDING, VACATED, Rig
 
 
 @pytest.mark.parametrize("band", [0, 1])
@@ -101,3 +101,16 @@ def test_bytes_of_a_former_life_are_fenced_when_a_unit_never_written_is_moved_of
     rig.run()
     rig.retire(reader)
     assert _fences(rig) == []
+
+
+def test_the_wait_of_a_move_settles_and_makes_holes_of_what_waited_for_the_same_use() -> None:
+    rig = Rig(16 * 12, 16, 16)
+    low = rig.take(4, 0)[0]
+    rig.finish(rig.forward(writes=low))
+    places = [rig.place(vid) for vid in low]
+    rig.forward(writes=low[1:3])
+    rig.arena.free(low[:2])
+    assert [rig.state(0, place) for place in places[:2]] == [HOLE, PENDING]
+    assert rig.arena.move(0, low[2:3]) == 1
+    assert rig.place(low[2]) == places[0]
+    assert [rig.state(0, place) for place in places] == [LIVE, HOLE, VACATED, LIVE]
