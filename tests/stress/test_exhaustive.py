@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from onearena.stress.cli import run
-from onearena.stress.exhaustive import NAMED, SCOPES, Program, Rig, Search, Step, items
+from onearena.stress.exhaustive import NAMED, SCOPES, Item, Program, Rig, Search, Step, items
 from onearena.stress.exhaustive_world import CALLS
 from onearena.stress.toy import BUGS
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ci"))
+
+from evidence_exhaustive import claim_of, complete_to  # noqa: E402
 
 
 def host_side(taken: Iterable[Step]) -> tuple[Step, ...]:
@@ -130,6 +133,31 @@ def test_parts_add_up_to_the_whole() -> None:
     parts = [part for part in items("toy", 3) if part.scope == "one" and part.length == 3]
     whole = Search("toy", "one", 3).run()
     assert sum(part.search("toy").runs[3] for part in parts) == whole.runs[3] > 100
+
+
+PARTS = [Item("one", 1), Item("two", 1), Item("one", 2), Item("one", 8, (), "some name")]
+"""Three short programs' parts, then a named one's."""
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "calls", "with_named"),
+    [
+        ((), (), 0, False),
+        ((0, 2, 3), (), 0, True),
+        ((0, 1), (), 1, False),
+        ((0, 1, 2), (), 2, False),
+        ((0, 1, 2, 3), (), 2, True),
+        ((0, 1, 2, 3), (2,), 1, True),
+        ((0, 1, 2, 3), (3,), 2, False),
+    ],
+)
+def test_evidence_claims_what_was_run(
+    done: tuple[int, ...], failed: tuple[int, ...], calls: int, with_named: bool
+) -> None:
+    rows = {number: {"failed": int(number in failed)} for number in done}
+    assert complete_to(PARTS, rows) == calls
+    assert f"up to {calls} calls" in claim_of(PARTS, rows)
+    assert ("1 named" in claim_of(PARTS, rows)) == with_named
 
 
 @pytest.mark.parametrize(
