@@ -51,3 +51,13 @@ def test_the_device_forgets_the_events_of_retired_uses() -> None:
     rig.finish(launched)
     with pytest.raises(MisuseError, match="event"):
         rig.device.query(launched[1])
+
+
+def test_only_a_transfer_names_a_peer_and_only_others_a_stream() -> None:
+    rig = Rig(16 * 8, 16, 16)
+    ids = rig.take(3, 0)[0]
+    forward = rig.forward(writes=ids)
+    rig.finish(forward)
+    sent = rig.publish(UseKind.SEND, ids[:1], peer=5)
+    assert (forward[0].stream, forward[0].peer) == (rig.forwards, -1)
+    assert (sent[0].stream, sent[0].peer, sent[0].buffer) == (-1, 5, -1)
