@@ -15,10 +15,13 @@ import datetime as dt
 import hashlib
 import json
 import os
+import queue
 import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,7 @@ TESTS = (
     *(f"tests/model/test_{name}.py" for name in MODEL_TESTS),
 )
 SURVIVORS = ROOT / "ci/mutation_survivors.toml"
+KINDS = ("nothing", "speed", "hole")
 
 
 def main() -> int:
@@ -76,23 +80,12 @@ def main() -> int:
         done = {name: row for name, row in done.items() if row["killed"] or name in explained}
     left = [edit for edit in sample if edit.name not in done]
     print(f"{len(sample) - len(left)} of {len(sample)} are done already", flush=True)
-    judge = Judge(sources, options.state, thorough=options.again)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for edit in left:
-            row = judge.row(edit)
-            done[edit.name] = row
-            with options.state.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            verdict = "killed" if row["killed"] else "SURVIVED"
-            print(
-                f"{len(done)} {row['seconds']}s: {verdict} {edit.name!r} by {row['by']}", flush=True
-            )
+        _judge_all(left, sources, options, done)
     except KeyboardInterrupt:
         print("interrupted; run again to go on")
         return 130
-    finally:
-        judge.close()
     return _report([done[edit.name] for edit in sample], options)
 
 
@@ -100,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--again",
         action="store_true",
@@ -128,6 +122,65 @@ def _sample(sources: dict[str, str], wanted: int, seed: int) -> list[Edit]:
     return draw.sample(above, wanted - from_kernels) + draw.sample(kernels, from_kernels)
 
 
+def _judge_all(
+    left: list[Edit],
+    sources: dict[str, str],
+    options: argparse.Namespace,
+    done: dict[str, dict[str, Any]],
+) -> None:
+    """Plant the edits, each job one after the other; every row is kept as soon as it is known."""
+    judges = [Judge(sources, options.state, thorough=options.again) for _ in range(options.jobs)]
+    work: queue.SimpleQueue[Edit] = queue.SimpleQueue()
+    for edit in left:
+        work.put(edit)
+    lock, stop = threading.Lock(), threading.Event()
+    broken: list[BaseException] = []
+
+    def one(judge: Judge) -> None:
+        try:
+            while not stop.is_set() and not work.empty():
+                edit = work.get_nowait()
+                row = judge.row(edit)
+                with lock:
+                    _keep(row, done, options.state)
+        except queue.Empty:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
+            broken.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=one, args=(judge,), daemon=True) for judge in judges]
+    try:
+        for plain in sorted({is_plain(edit) for edit in left}):
+            judges[0].record(plain=plain)
+            for other in judges[1:]:
+                other.record(plain=plain)  # from the file that the first one wrote
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            threads[0].join(0.5)
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        for judge in judges:
+            judge.close()
+    if broken:
+        raise broken[0]
+
+
+def _keep(row: dict[str, Any], done: dict[str, dict[str, Any]], state: Path) -> None:
+    done[row["name"]] = row
+    with state.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    verdict = "killed" if row["killed"] else "SURVIVED"
+    print(f"{len(done)} {row['seconds']}s: {verdict} {row['name']!r} by {row['by']}", flush=True)
+
+
+def is_plain(edit: Edit) -> bool:
+    """Whether the edit needs the kernels as plain Python."""
+    return edit.module.endswith(".kernels")
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -153,10 +206,7 @@ class Judge:
 
     def row(self, edit: Edit) -> dict[str, Any]:
         """Plant one edit: who noticed, how long that took, and how much could have."""
-        short = edit.module.rpartition(".")[2]
-        plain = short == "kernels"
-        if plain not in self._reach:
-            self._reach[plain] = self._recorded(plain=plain)
+        short, plain = edit.module.rpartition(".")[2], is_plain(edit)
         seeds, tests = reaching(self._reach[plain], edit)
         row = {"name": edit.name, "line": edit.line, "digest": self._digest}
         seeds = seeds[: self._seeds_most]
@@ -174,7 +224,7 @@ class Judge:
             worker.kill()
             worker.wait()
 
-    def _recorded(self, *, plain: bool) -> dict[str, Any]:
+    def record(self, *, plain: bool) -> None:
         """What the clean tree reaches; kept in a file beside the state, by the files' contents."""
         kept = self._state.with_suffix(".plain.json" if plain else ".reach.json")
         known = json.loads(kept.read_text()) if kept.is_file() else {}
@@ -198,12 +248,13 @@ class Judge:
                         flush=True,
                     )
                 assert plain or not known[key]["failed"], "the clean tree fails"
+                kept.write_text(json.dumps(known))
             parts[key] = known[key]
             reach["at_import"] |= parts[key]["at_import"]
             reach["seeds"] += parts[key]["seeds"]
             reach["tests"] |= parts[key]["tests"]
         kept.write_text(json.dumps(parts))
-        return reach
+        self._reach[plain] = reach
 
     def _ask(self, asked: dict[str, Any], *, plain: bool) -> dict[str, Any]:
         if plain not in self._workers:
@@ -280,14 +331,22 @@ def _worker(*, plain: bool) -> subprocess.Popen[str]:
     )
 
 
-def _explained() -> dict[str, str]:
+def _explained() -> dict[str, dict[str, str]]:
     table = tomllib.loads(SURVIVORS.read_text()) if SURVIVORS.is_file() else {}
-    return {row["mutant"]: row["why"] for row in table.get("survivor", [])}
+    rows = {row["mutant"]: row for row in table.get("survivor", [])}
+    strange = sorted(name for name, row in rows.items() if row["kind"] not in KINDS)
+    assert not strange, f"{SURVIVORS.name}: the kinds are {KINDS}; see {strange}"
+    return rows
 
 
 def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
     killed = sum(row["killed"] for row in rows)
     why = _explained()
+    equivalent = sum(
+        why[row["name"]]["kind"] == "nothing"
+        for row in rows
+        if not row["killed"] and row["name"] in why
+    )
     survivors = [row for row in rows if not row["killed"]]
     silent = [row["name"] for row in survivors if row["name"] not in why]
     by_schedule = sum(row["killed"] and "seed" in row for row in rows)
@@ -305,9 +364,11 @@ def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
         "killed": killed,
         "killed_by_schedules": by_schedule,
         "killed_by_tests": killed - by_schedule,
+        "survivors_that_change_nothing": equivalent,
+        "killed_of_those_that_change_something": round(killed / (len(rows) - equivalent), 4),
         "processor_seconds": round(sum(row["seconds"] for row in rows), 1),
         "survivors": [
-            {"mutant": row["name"], "line": row["line"], "why": why.get(row["name"], "")}
+            {"line": row["line"], **why.get(row["name"], {"mutant": row["name"], "why": ""})}
             for row in survivors
         ],
         "mutants": [{key: row[key] for key in kept} for row in rows],
