@@ -73,7 +73,11 @@ _READ_ONLY = ("backup", "send")
 
 VACUITY_SCHEDULES: Final = 2000
 FEWER_MEASURED: Final = 5
-_RARE: Final = {"cell.writer.receive.load": 5000, "cell.writer.receive.move": 3000}
+_RARE: Final = {
+    "cell.writer.receive.load": 5000,
+    "cell.writer.receive.move": 3000,
+    "fault.evict_veto": 3000,
+}
 
 USER_SYSTEMS = (
     *(f"step.{kind}" for kind in ("admit", "forward", "process", "finish", "poll")),
@@ -111,8 +115,8 @@ def judged_from(system: str, models: Sequence[str] = ("any",)) -> dict[str, int]
     """Planned name -> schedules from which its absence says something, where that is more than the
     2,000 of all others: a situation so rare that chance alone may leave it out.
 
-    On 49,500 schedules of the portfolio of models every name but those of `_RARE` was in so many
-    of 99 blocks that missing it in 2,000 schedules has a chance below 1e-5; the two are judged
+    On 100,000 schedules of the portfolio of models every name but those of `_RARE` was in so many
+    of 200 blocks that missing it in 2,000 schedules has a chance below 1e-5; these are judged
     where that holds for them. Of a chosen model some hundred schedules were measured, with rates
     down to a fifth of the portfolio's: its cells need five times as many.
     """
