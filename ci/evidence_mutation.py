@@ -48,7 +48,7 @@ UNIT_TESTS = (
     *("band", "ledger", "fences", "hazards_uses", "hazards_units", "hazards_admission"),
     *("realise_failures", "figure4_plan", "figure4_bytes", "store", "demand", "snapshot_oracles"),
     *("oracle_reference", "table_reach", "metrics_collector", "metrics_recorder", "arena_counters"),
-    *("compaction", "recorded_work", "plan_bounds", "observer"),
+    *("compaction", "recorded_work", "plan_bounds", "observer", "buffer"),
 )
 MODEL_TESTS = (
     *("planning_pieces", "fit", "relayout", "planning_words", "planning_maps", "store_growth"),

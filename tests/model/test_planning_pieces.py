@@ -13,6 +13,7 @@ import pytest
 from cases import Case, random_case, view_of
 from words_case import words_of
 
+from onearena.core import kernels
 from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.core.fit import fits, largest_multiple, more_units
 from onearena.core.fit_words import fits_words, largest_multiple_words, more_units_words
@@ -67,3 +68,14 @@ def test_plans_are_equal(index: int) -> None:
         assert np.array_equal(words, before)
         moved += isinstance(got, Plan) and bool(got.batches)
     assert moved >= 2, moved
+
+
+@pytest.mark.parametrize("index", range(PIECES))
+def test_fixed_units_are_counted_one_by_one(index: int) -> None:
+    counted = 0
+    for case in piece(index):
+        view = view_of(case)
+        fixed = sum(len(band.fixed) for band in view.bands)
+        assert kernels.count_fixed(words_of(case)) == fixed, case
+        counted += fixed
+    assert counted > 20, counted

@@ -406,6 +406,41 @@ def test_uses_hold_units_and_a_quarantine_counts_as_handed_out() -> None:
     assert (band.pending_units, band.hole_units, band.handed_out_units) == (0, 2, 2)
 
 
+@pytest.mark.parametrize("kind", ["hole", "pending", "beyond"])
+def test_only_live_units_are_pinned_and_only_those_with_content_or_waits_quarantined(
+    kind: str,
+) -> None:
+    store = _store(12, 1)
+    handout = _take(store, 4)
+    if kind == "pending":
+        store.add_uses(0, handout.units[1:2], 1)
+    store.free(handout.ids[1:2])
+    wrong = handout.units[3:] + 1 if kind == "beyond" else handout.units[1:2]
+    before = store.digest()
+    for units in (wrong, np.concatenate((handout.units[:1], wrong))):
+        with pytest.raises(MisuseError):
+            store.pin(0, units, on=True)
+        if kind != "pending":
+            with pytest.raises(MisuseError):
+                store.quarantine(0, units, on=True)
+    assert store.digest() == before
+    store.pin(0, handout.units[:1], on=True)
+    assert store.bands[0].pinned_units == 1
+
+
+def test_a_band_without_ids_says_so_and_one_that_is_too_small_has_no_room() -> None:
+    store = _store(6, 1)
+    head = layout.band_header(0)
+    spare = int(store.words[head + layout.B_IDS]) - 4
+    store.words[head + layout.B_RETIRED] = spare  # four are left, of generations used up
+    assert store.allocate((5,)) is None
+    assert store.words[layout.A_ERROR_DETAIL] == 5
+    assert kernels.allocate(store.words, np.empty(10, np.int64)) == layout.Code.NO_IDS
+    assert store.allocate((7,)) is None
+    assert kernels.allocate(store.words, np.empty(14, np.int64)) == layout.Code.NO_ROOM
+    assert _take(store, 4).ids.size == 4
+
+
 def test_a_view_knows_when_it_is_old() -> None:
     store = _store(12, 1)
     view = store.view()
