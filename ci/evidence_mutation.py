@@ -356,6 +356,7 @@ def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
         "claim": "small edits of the modules that decide are noticed by schedules or tests",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "commit": git("rev-parse", "HEAD"),
+        "changed_since": git("diff", "--name-only", "HEAD").splitlines(),
         "command": f"make evidence-mutation ARGS='--sample {options.sample} --seed {options.seed}'",
         "machine": machine(),
         "sample": len(rows),

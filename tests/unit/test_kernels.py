@@ -173,3 +173,16 @@ def test_kernels_compile_without_python_objects_and_release_the_lock() -> None:
         kernel = getattr(kernels, name)
         assert kernel.nopython_signatures, name
         assert kernel.targetoptions["nogil"], name
+
+
+def test_units_are_copied_and_zeroed_and_nothing_beside_them() -> None:
+    draw = np.random.default_rng(7)
+    origin, row = 3, 5
+    memory = draw.integers(-(2**62), 2**62, origin + 12 * row + 2)
+    expected = memory.copy()
+    cells = expected[origin : origin + 12 * row].reshape(12, row)
+    cells[[11, 0]] = cells[[4, 7]]
+    cells[[2, 9]] = 0
+    kernels.copy_units(memory, origin, row, np.array([4, 7]), np.array([11, 0]))
+    kernels.zero_units(memory, origin, row, np.array([2, 9]))
+    assert memory.tolist() == expected.tolist()
