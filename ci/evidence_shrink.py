@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,8 @@ SOURCES: Final = ("core", "stress")
 MEDIAN_CALLS: Final = 10
 P95_CALLS: Final = 20
 SEEDS_MAX: Final = 3_000
+CANDIDATE_S: Final = 5.0
+"""Processor time; candidates take milliseconds, and the longest schedules tenths of a second."""
 Row = dict[str, Any]
 
 
@@ -189,7 +192,10 @@ def shrink_one(name: str, seed: int, budget_s: float) -> Row:
     # A fault in compiled code may write anywhere: a candidate that dies must not end it all.
     isolated = mutant.touches_kernels
     spec = RunSpec(tried, recording=result.recording)
-    small = Shrinker(spec, budget_s=budget_s, isolated=isolated).run()
+    shrinker = Shrinker(spec, budget_s=budget_s, isolated=isolated)
+    _watch(shrinker)
+    small = shrinker.run()
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     first = small.result.violations[0] if small.result.violations else None
     return {
         "id": name,
@@ -208,6 +214,22 @@ def shrink_one(name: str, seed: int, budget_s: float) -> Row:
         "steps": [step.label for step in small.spec.recording or ()][1:],
         "commit": git("rev-parse", "HEAD"),
     }
+
+
+def _watch(shrinker: Any) -> None:
+    """End a candidate in which the system has got into an endless loop, as some faults make it:
+    the error raised in it makes it a crash, which is not the failure that is looked for.
+    """
+    seen = -1
+
+    def tick(_signal: int, _frame: object) -> None:
+        nonlocal seen
+        if shrinker.replays == seen:
+            raise TimeoutError(f"a candidate took {CANDIDATE_S} s of processor time")
+        seen = shrinker.replays
+
+    signal.signal(signal.SIGVTALRM, tick)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CANDIDATE_S, CANDIDATE_S)
 
 
 def _line(row: Row) -> str:
