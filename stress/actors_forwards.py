@@ -52,10 +52,36 @@ class Forwards:
             ):
                 tokens = 2 + choices.pick("forward.draft", 4)
             parts.append((request, min(tokens, request.goal - request.length)))
+        if world.fault("read_only"):
+            self._look(batch, stream)
+            if not world.room_for_use():
+                return
         if not self._provide(parts, stream) or not self._fork_shared(parts, stream):
             self.requests.pressure()
             return
         self._launch(parts, stream)
+
+    def _look(self, batch: Sequence[Request], stream: int) -> None:
+        """A forward that writes nothing (a score, an embedding), on the other stream. It may be the
+        first to read what was zeroed at hand-out.
+        """
+        world = self.world
+        first, second = world.forward_streams
+        reads: dict[int, Runs] = {}
+        for request in batch:
+            self._add_reads(request, reads)
+        if not reads:
+            return
+        use = world.sut.record(
+            UseKind.FORWARD, second if stream == first else first, reads=[*reads]
+        )
+        if not isinstance(use, Use):
+            world.note("record.blocked.forward")
+            return
+        work = forward_work(
+            use, [*reads.values()], [], pieces=1, passes=2, label=f"forward {use.serial} reads"
+        )
+        world.opened(use, world.sut.launch(use, work), lambda _: None)
 
     def _provide(self, parts: Sequence[tuple[Request, int]], stream: int) -> bool:
         demands = [self.requests.demand([part]) for part in parts]

@@ -60,8 +60,12 @@ class Transfers:
     def send(self) -> None:
         """Queue a send: the references are taken now."""
         world = self.world
+        at_once = world.fault("publish_at_once")
         able: list[Held] = self.requests.whole_entries()
-        able += [r for r in self.requests.active if r.ready and r.length and not r.draft]
+        # What was zeroed at hand-out is content too, though nothing was computed yet.
+        able += [
+            r for r in self.requests.active if r.ready and (r.length or at_once) and not r.draft
+        ]
         source = able[world.choices.pick("send.which", len(able))].copy()
         for band, ids in enumerate(source.ids):
             source.ids[band] = [name for name in ids if world.units[name].runs]
@@ -69,6 +73,8 @@ class Transfers:
             return
         world.share(source.all_ids())
         self.waiting.append(Waiting(UseKind.SEND, source, self._peer(), None))
+        if at_once and self.can_publish():
+            self._try(self.waiting[-1])
 
     def can_receive(self) -> bool:
         """Room for one more request, and in the queue."""
@@ -94,6 +100,8 @@ class Transfers:
         request.ready = False
         self.requests.active.append(request)
         self.waiting.append(Waiting(UseKind.RECEIVE, request, self._peer(), request))
+        if world.fault("publish_at_once") and self.can_publish():
+            self._try(self.waiting[-1])
 
     def can_publish(self) -> bool:
         """Something queued, and room for a transfer."""
@@ -111,6 +119,11 @@ class Transfers:
             self.waiting.remove(waiting)
             world.free(waiting.sequence.all_ids())
             return
+        self._try(waiting)
+
+    def _try(self, waiting: Waiting) -> None:
+        """Publish, if rule 7 allows it now."""
+        world, request = self.world, waiting.request
         ids = waiting.sequence.all_ids()
         use = world.sut.publish(waiting.kind, ids, peer=waiting.peer)
         if not isinstance(use, Use):
@@ -171,6 +184,8 @@ class Transfers:
         if request.gone:
             return
         if outcome != "done":
+            if outcome != "lost":
+                self._probe(ids[:1])
             self.requests.release(request)
             return
         for name, runs in zip(ids, content, strict=True):
@@ -178,6 +193,17 @@ class Transfers:
             self.world.units[name].stamp = runs[0][2]
         request.length = request.prompt
         request.ready = True
+
+    def _probe(self, ids: list[int]) -> None:
+        """What a receive that failed left undefined is read: that must be refused."""
+        world = self.world
+        if not world.sut.capabilities.virtual_ids:
+            return
+        refused = world.sut.probe(
+            lambda: world.sut.record(UseKind.FORWARD, world.forward_streams[0], reads=ids)
+        )
+        said = "refused" if refused is not None else "accepted"
+        world.note(f"misuse.{said}.failed_receive")
 
     def poll(self) -> None:
         """Look at one transfer."""

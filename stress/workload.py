@@ -49,7 +49,7 @@ STEP_KINDS: Final[dict[str, tuple[int, int]]] = {
     "unpin": (4, 0),
     "fork": (3, 300),
     "price": (3, 200),
-    "choose_victims": (3, 200),
+    "choose_victims": (9, 150),
     "boot": (1, 300),
     "snapshot": (2, 200),
     "ask": (3, 200),
@@ -63,6 +63,7 @@ THEMES: Final[tuple[tuple[str, ...], ...]] = (
     ("move", "compact"),
     ("fork",),
     ("abort", "window", "cancel_transfer"),
+    ("backup", "backup_start", "load", "abort", "receive", "publish"),
 )
 """Kinds of step that make the same kind of use. Some runs are about two of these: a hazard between
 two kinds of use shows only where both are frequent, and an even mix seldom makes it.
@@ -77,6 +78,8 @@ FAULTS: Final[dict[str, tuple[int, ...]]] = {
     "transfer_stall": (0, 0, 100, 300),  # a transfer stands still until everything drains
     "refuse_rung": (0, 0, 300, 1000),  # the caller does not want what needs moves
     "process_batch": (0, 0, 200, 500),  # results of forwards are processed late, several at once
+    "read_only": (0, 0, 200, 500),  # a forward that writes nothing, beside the others
+    "publish_at_once": (0, 0, 300, 1000),  # a peer is told of units the moment they are named
 }
 """Faults of the world that a correct system takes, and the rates in per mille a run draws from."""
 
@@ -132,7 +135,7 @@ def draw_options(
     # Device work must neither starve (everything blocks) nor race ahead (nothing is ever in
     # flight).
     weights["device"] = (60, 100, 160, 300)[choices.pick("swarm.device", 4)]
-    if choices.chance("swarm.themed", 400):
+    if choices.chance("swarm.themed", 650):
         for theme in (THEMES[choices.pick("swarm.theme", len(THEMES))] for _ in range(2)):
             for kind in theme:
                 weights[kind] = max(weights[kind], THEME_FACTOR * STEP_KINDS[kind][0])
