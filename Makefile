@@ -122,7 +122,7 @@ evidence-price: $(INSTALLED) ## Evidence: prices against replayed traces (minute
 	@ci/evidence $(BIN) price $(ARGS)
 
 .PHONY: evidence-mutation
-evidence-mutation: $(INSTALLED) $(COMPILED) ## Evidence: a sample of small edits and who noticed (an hour; resumable).
+evidence-mutation: $(INSTALLED) $(COMPILED) ## Evidence: a sample of small edits and who noticed (a quarter of an hour; resumable).
 	@ci/evidence $(BIN) mutation $(ARGS)
 
 .PHONY: clean

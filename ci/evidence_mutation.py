@@ -65,6 +65,7 @@ TESTS = (
     *(f"tests/model/test_{name}.py" for name in MODEL_TESTS),
 )
 SURVIVORS = ROOT / "ci/mutation_survivors.toml"
+JUDGES = ("core", "stress", "tests", "ci")
 KINDS = ("nothing", "speed", "hole")
 
 
@@ -350,14 +351,15 @@ def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
     survivors = [row for row in rows if not row["killed"]]
     silent = [row["name"] for row in survivors if row["name"] not in why]
     by_schedule = sum(row["killed"] and "seed" in row for row in rows)
+    arguments = f"--sample {options.sample} --seed {options.seed}"
     kept = ("name", "line", "killed", "by", "seeds", "tests", "tests_left_out", "seconds")
     evidence = {
         "name": "mutation",
         "claim": "small edits of the modules that decide are noticed by schedules or tests",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "commit": git("rev-parse", "HEAD"),
-        "changed_since": git("diff", "--name-only", "HEAD").splitlines(),
-        "command": f"make evidence-mutation ARGS='--sample {options.sample} --seed {options.seed}'",
+        "changed_since": git("diff", "--name-only", "HEAD", "--", *JUDGES).splitlines(),
+        "command": f"make evidence-mutation ARGS='{arguments}', then with --again",
         "machine": machine(),
         "sample": len(rows),
         "from_kernels": sum(row["name"].startswith("onearena.core.kernels:") for row in rows),
