@@ -199,6 +199,7 @@ class Judge:
     def __init__(self, sources: dict[str, str], state: Path, *, thorough: bool) -> None:
         self._sources = sources
         self._digest = _digest(json.dumps(sources))
+        self._commit = git("rev-parse", "HEAD")
         self._state = state
         self._within_s = float("inf") if thorough else WITHIN_S
         self._seeds_most = SEEDS if thorough else SEEDS_MOST
@@ -210,6 +211,7 @@ class Judge:
         short, plain = edit.module.rpartition(".")[2], is_plain(edit)
         seeds, tests = reaching(self._reach[plain], edit)
         row = {"name": edit.name, "line": edit.line, "digest": self._digest}
+        row["commit"] = self._commit
         seeds = seeds[: self._seeds_most]
         run = affordable(tests, self._within_s)
         row |= {"seeds": len(seeds), "tests": run, "tests_left_out": len(tests) - run}
@@ -358,6 +360,7 @@ def _report(rows: list[dict[str, Any]], options: argparse.Namespace) -> int:
         "claim": "small edits of the modules that decide are noticed by schedules or tests",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "commit": git("rev-parse", "HEAD"),
+        "judged_at": sorted({row["commit"] for row in rows}),
         "changed_since": git("diff", "--name-only", "HEAD", "--", *JUDGES).splitlines(),
         "command": f"make evidence-mutation ARGS='{arguments}', then with --again",
         "machine": machine(),
