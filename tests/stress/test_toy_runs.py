@@ -32,8 +32,7 @@ def test_the_correct_toy_raises_no_alarm() -> None:
 def test_each_mistake_is_caught_by_the_order_oracle(bug: str) -> None:
     _, result = first_failure(f"toy:{bug}")
     assert result.verdict == "violation"
-    found = {violation.oracle for violation in result.violations}
-    assert found & {"order", "reference"}, found
+    # Whichever oracle is first; within a few schedules it is the order oracle too.
     caught_by_order = any(
         violation.oracle == "order" and violation.events
         for seed in HUNT_SEEDS
