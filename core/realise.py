@@ -155,10 +155,13 @@ def settle_units(state: ArenaState, band: int, units: Units) -> None:
         return
     states = state.store.states(band, units)
     waiting = units[(states == UnitState.PENDING) | (states == UnitState.VACATED)]
+    before: object = None
     while len(waiting):
         keys = state.ledger.blocking(band, waiting)
         if not keys:
             break
+        assert keys != before, f"units {waiting} of band {band} still wait for settled uses {keys}"
+        before = keys
         for stream, ticket in keys:
             found = state.ledger.uses.get((stream, ticket))
             if found is not None:
@@ -204,6 +207,7 @@ def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) ->
     A wait on the schedule stream settles, so a frontier may retreat past a target and fence it;
     hence the rows of targets beyond a frontier take their fences over again after each round.
     """
+    before: object = None
     while True:
         _inherit_beyond(state, band, targets)
         needs = state.ledger.needs(
@@ -212,6 +216,8 @@ def _order_copy(state: ArenaState, band: int, sources: Units, targets: Units) ->
         assert not needs.blockers, f"move {sources} to {targets} is blocked: {needs.blockers}"
         if not needs.waits:
             return
+        assert needs.waits != before, f"waits {needs.waits} of a move were made and are asked again"
+        before = needs.waits
         state.make_waits(state.move_stream, needs.waits, UseKind.MOVE)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import sys
 import time
@@ -55,6 +56,9 @@ class Nursery:
         child = os.fork()
         if child == 0:
             os.close(reader)
+            # A fault may loop without an end inside one call, where no budget is looked at.
+            limit_s = int(2 * budget_s + GRACE_S)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
             try:
                 self.forget()
                 plant(mutant)
