@@ -18,6 +18,7 @@ import resource
 import select
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,13 +106,19 @@ def _read(reader: int, timeout_s: float) -> str:
             parts.append(part)
 
 
-def hunt(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
+def hunt(
+    mutant: Mutant,
+    budget_s: float,
+    first_seed: int,
+    tell: Callable[[object], None] = lambda _: None,
+) -> dict[str, Any]:
     """Run schedules from `first_seed` on until an oracle has reported, at most `budget_s` seconds.
 
     If another oracle than the intended one was first, the hunt goes on for as long again, at most
     to the budget, to see whether the intended one speaks too (`intended_after` schedules).
     Seconds are the processor's: other work on the machine costs none. Kernels are made before they
-    count: a campaign finds them cached.
+    count: a campaign finds them cached. `tell` gets each seed before it runs, and what was found
+    so far when an oracle has reported.
     """
     # Only now: these import the code that the mutant changes.
     from onearena.core.kernels import warm_up
@@ -123,6 +130,7 @@ def hunt(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     schedules = 0
     end = started + budget_s
     while time.process_time() < end:
+        tell(first_seed + schedules)
         result = run_schedule(RunSpec(first_seed + schedules))
         schedules += 1
         seconds = round(time.process_time() - started, 3)
@@ -137,9 +145,63 @@ def hunt(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
         if not found["caught"]:
             found.update(reported)
             end = min(end, started + max(2 * seconds, 10.0))
+            tell(found)
         if mutant.intended in reported["oracles"]:
             return {**found, "intended_after": schedules}
     return found
+
+
+def hunt_on(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
+    """`hunt` for changed kernels: compiled code may write anywhere, and end its process.
+
+    Such a death is a crash of the schedule that ran; the hunt goes on behind it in another fork.
+    """
+    from onearena.core.kernels import warm_up
+
+    warm_up()
+    seed, spent_s, deaths, why = first_seed, 0.0, 0, ""
+    while True:
+        said, status, used_s = _in_fork(mutant, budget_s - spent_s, seed)
+        found = next((row for row in reversed(said) if isinstance(row, dict)), None)
+        if found is not None and (status == 0 or found["caught"]):
+            break
+        last = next((row for row in reversed(said) if isinstance(row, int)), seed)
+        deaths += 1
+        why = why or f"schedule {last} ended its process ({os.waitstatus_to_exitcode(status)})"
+        spent_s += used_s
+        seed = last + 1
+        if spent_s >= budget_s:
+            found = {"caught": False, "crashed": 0, "crash": "", "schedules": 0, "seconds": 0.0}
+            break
+    before = seed - first_seed
+    for name in ("schedules", "intended_after"):
+        if name in found:
+            found[name] += before
+    found["seconds"] = round(found["seconds"] + spent_s, 3)
+    return {**found, "crashed": found["crashed"] + deaths, "crash": found["crash"] or why}
+
+
+def _in_fork(mutant: Mutant, budget_s: float, seed: int) -> tuple[list[Any], int, float]:
+    """What a hunt in a fork said (seeds, what it found), how it ended, its processor seconds."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "w", buffering=1) as pipe:
+
+            def tell(what: object) -> None:
+                pipe.write(json.dumps(what) + "\n")
+
+            tell(hunt(mutant, budget_s, seed, tell))
+        os._exit(0)
+    os.close(writer)
+    text = _read(reader, BUSY * budget_s + GRACE_S)
+    if not text:
+        os.kill(child, 9)
+    _, status, usage = os.wait4(child, 0)
+    # A line that a death cut short says nothing.
+    said = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return said, status, usage.ru_utime + usage.ru_stime
 
 
 def hunt_real(_mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
@@ -218,7 +280,7 @@ def main(registry: str) -> None:
         mutant, budget_s = mutants[asked["id"]], float(asked["budget_s"])
         if mutant.touches_kernels:
             plant(mutant)
-            _answer(asked["id"], hunt(mutant, budget_s, asked["first_seed"]))
+            _answer(asked["id"], hunt_on(mutant, budget_s, asked["first_seed"]))
             return
         device = asked.get("device", "modeled")
         nursery = nurseries.get(device) or nurseries.setdefault(device, Nursery(device))

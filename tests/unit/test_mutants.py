@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onearena.core.errors import UsageError
+from onearena.stress import mutant_worker
 from onearena.stress.mutants import Mutant, Patch, check_patches, load_registry
 
 GOOD = """
@@ -115,3 +120,49 @@ def test_a_fault_cannot_be_planted_too_late(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert "comes too late" in done.stderr
+
+
+@pytest.mark.parametrize("after_report", [False, True])
+def test_a_hunt_goes_on_behind_a_schedule_that_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, *, after_report: bool
+) -> None:
+    def hunt(
+        _mutant: Mutant, _budget_s: float, first_seed: int, tell: Callable[[object], None]
+    ) -> dict[str, Any]:
+        found = {"caught": False, "crashed": 0, "crash": "", "schedules": 0, "seconds": 1.0}
+        for seed in range(first_seed, 20):
+            tell(seed)
+            if seed == 13:
+                os.kill(os.getpid(), signal.SIGKILL)
+            found["schedules"] = seed - first_seed + 1
+            if seed == 15:
+                tell({**found, "caught": True})
+                if after_report:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return {**found, "caught": True, "intended_after": found["schedules"]}
+        raise AssertionError("seed 15 is among them")
+
+    monkeypatch.setattr(mutant_worker, "hunt", hunt)
+    (mutant,) = (Mutant("a", "t", "1", "order", (Patch("onearena.core.kernels", "x", "y"),)),)
+    row = mutant_worker.hunt_on(mutant, 60.0, 10)
+    assert row["caught"]
+    assert row["schedules"] == 6
+    assert row["crashed"] == 1
+    assert "schedule 13 ended its process (-9)" in row["crash"]
+    assert row.get("intended_after") == (None if after_report else 6)
+
+
+def test_a_hunt_that_only_ends_its_process_catches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hunt(
+        _mutant: Mutant, _budget_s: float, first_seed: int, tell: Callable[[object], None]
+    ) -> None:
+        tell(first_seed)
+        if first_seed == 12:
+            sum(range(10**8))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(mutant_worker, "hunt", hunt)
+    mutant = Mutant("a", "t", "1", "order", (Patch("onearena.core.kernels", "x", "y"),))
+    row = mutant_worker.hunt_on(mutant, 0.5, 10)
+    assert not row["caught"]
+    assert row["crashed"] == row["schedules"] >= 3
