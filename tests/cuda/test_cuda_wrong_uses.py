@@ -25,7 +25,9 @@ MODULES = (
     "onearena.core.device.cuda_paired",
     "onearena.stress.cuda_forwards",
 )
-SEEDS_MAX = 12
+SEEDS_MAX = 60
+"""A hunt ends at its first conviction; most need a schedule or two, one in ten shows some faults.
+"""
 LAZY = 2000
 """Hardly anything runs before the host asks: what it does not ask for stays undone for long."""
 
