@@ -85,7 +85,7 @@ def test_a_budget_ends_a_clean_campaign_with_0_and_an_empty_one_with_6() -> None
     clean = Campaign(Plan(0, None, "toy", jobs=1, budget_s=6.0)).run()
     assert clean.schedules > 0
     assert clean.exit_code() == 0
-    empty = Campaign(Plan(0, None, "toy", jobs=1, budget_s=0.001)).run()
+    empty = Campaign(Plan(0, None, "toy", jobs=1, budget_s=1e-9)).run()
     assert empty.schedules == 0
     assert empty.exit_code() == 6
 

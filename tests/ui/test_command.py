@@ -13,24 +13,29 @@ from onearena.dashboard.settings import settings_of
 from onearena.stress.cli import run
 from onearena.stress.dashboard_cli import dashboard_command
 from onearena.stress.dashboard_files import record_of
+from onearena.stress.run import RunSpec, run_schedule
 
 
 @pytest.fixture(scope="module")
 def failed_run(tmp_path_factory):
-    """The folder of a run whose first schedule breaks a rule."""
+    """The folder of a run of one schedule, which breaks a rule, and its seed."""
+    bad = "toy:last-use-only"
+    seed = next(s for s in range(60) if run_schedule(RunSpec(s, bad)).verdict == "violation")
     folder = tmp_path_factory.mktemp("runs") / "a"
-    command = ["stress", "--jobs", "1", "--system", "toy:last-use-only", "--seeds", "0:1"]
+    command = ["stress", "--jobs", "1", "--system", bad, "--seeds", f"{seed}:{seed + 1}"]
     assert run([*command, "--out", str(folder)]) == 1
-    return folder
+    return folder, seed
 
 
-@pytest.mark.parametrize("name", ["", "seed-0.choices.json", "seed-0.choices.json.min"])
-def test_runs_and_choices_files_are_told_as_records(failed_run, tmp_path, name):
+@pytest.mark.parametrize("ending", ["", ".choices.json", ".choices.json.min"])
+def test_runs_and_choices_files_are_told_as_records(failed_run, tmp_path, ending):
+    failed_run, seed = failed_run
+    name = f"seed-{seed}{ending}" if ending else ""
     record = RecordSource(record_of(str(failed_run / name), tmp_path))
     found = [parse_failure(record.failure(at), "here") for at in range(len(record.failures))]
-    assert {failure.seed for failure in found} == {0}
+    assert {failure.seed for failure in found} == {seed}
     assert all(failure.rule == "6" and failure.edge and failure.pictures for failure in found)
-    assert any(failure.minimal for failure in found) == (name != "seed-0.choices.json")
+    assert any(failure.minimal for failure in found) == (ending != ".choices.json")
     if not name:
         summary = json.loads((failed_run / "summary.json").read_text())
         assert record.campaign()["summary"]["schedules"] == summary["schedules"]
