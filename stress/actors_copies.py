@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from onearena.core.rules import UseKind
 from onearena.core.uses import Use
 from onearena.stress.actors_requests import Requests
@@ -162,7 +160,7 @@ class Copies:
         self.world.free(ids)
         copy.ready = not failed
         if failed and not copy.gone:
-            self._probe("failed_backup", reads=(), host_reads=copy.all_hosts()[:1])
+            self.world.read_undefined("failed_backup", host_reads=copy.all_hosts()[:1])
             self._forget(copy)
 
     def cancel(self) -> None:
@@ -240,21 +238,9 @@ class Copies:
     def _loaded(self, request: Request, copy: HostCopy, failed: bool) -> None:  # noqa: FBT001
         copy.loads -= 1
         if failed and not request.gone:
-            self._probe("failed_load", reads=request.all_ids()[:1], host_reads=())
+            self.world.read_undefined("failed_load", reads=request.all_ids()[:1])
             self.requests.release(request)
         request.ready = True
-
-    def _probe(self, kind: str, *, reads: Sequence[int], host_reads: Sequence[int]) -> None:
-        """Content that a failed copy left undefined is read: that must be refused."""
-        world = self.world
-        if not world.sut.capabilities.virtual_ids:
-            return
-        use = UseKind.FORWARD if reads else UseKind.LOAD
-        stream = world.forward_streams[0] if reads else world.schedule
-        refused = world.sut.probe(
-            lambda: world.sut.record(use, stream, reads=reads, host_reads=host_reads)
-        )
-        world.note(("misuse.refused." if refused is not None else "misuse.accepted.") + kind)
 
     def drop(self) -> None:
         """Give a host copy up; loads and the backup itself may still be running."""

@@ -185,7 +185,7 @@ class Transfers:
             return
         if outcome != "done":
             if outcome != "lost":
-                self._probe(ids[:1])
+                self.world.read_undefined("failed_receive", reads=ids[:1])
             self.requests.release(request)
             return
         for name, runs in zip(ids, content, strict=True):
@@ -193,17 +193,6 @@ class Transfers:
             self.world.units[name].stamp = runs[0][2]
         request.length = request.prompt
         request.ready = True
-
-    def _probe(self, ids: list[int]) -> None:
-        """What a receive that failed left undefined is read: that must be refused."""
-        world = self.world
-        if not world.sut.capabilities.virtual_ids:
-            return
-        refused = world.sut.probe(
-            lambda: world.sut.record(UseKind.FORWARD, world.forward_streams[0], reads=ids)
-        )
-        said = "refused" if refused is not None else "accepted"
-        world.note(f"misuse.{said}.failed_receive")
 
     def poll(self) -> None:
         """Look at one transfer."""

@@ -53,30 +53,20 @@ class Nursery:
 
     def hunt(self, mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
         """Hunt in a fork, and end it when it takes too long."""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            # A fault may loop without an end inside one call, where no budget is looked at.
-            limit_s = int(2 * budget_s + GRACE_S)
-            resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+        how = hunt if self.device == "modeled" else hunt_real
+
+        def run(tell: Callable[[object], None]) -> None:
             try:
                 self.forget()
                 plant(mutant)
-                how = hunt if self.device == "modeled" else hunt_real
-                answer = json.dumps(how(mutant, budget_s, first_seed))
+                answer = how(mutant, budget_s, first_seed)
             except BaseException as error:  # noqa: BLE001 - whatever a mutant raises is a result
-                answer = json.dumps({"crashed": 1, "crash": f"{type(error).__name__}: {error}"})
-            with os.fdopen(writer, "w") as pipe:
-                pipe.write(answer)
-            os._exit(0)
-        os.close(writer)
-        text = _read(reader, BUSY * budget_s + GRACE_S)
-        if not text:
-            os.kill(child, 9)
-        os.waitpid(child, 0)
+                answer = {"crashed": 1, "crash": f"{type(error).__name__}: {error}"}
+            tell(answer)
+
+        said, _, _ = _in_fork(run, budget_s)
         found: dict[str, Any] = (
-            json.loads(text) if text else {"crashed": 1, "crash": "ran out of time, or died"}
+            said[-1] if said else {"crashed": 1, "crash": "ran out of time, or died"}
         )
         return found
 
@@ -161,7 +151,8 @@ def hunt_on(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     warm_up()
     seed, spent_s, deaths, why = first_seed, 0.0, 0, ""
     while True:
-        said, status, used_s = _in_fork(mutant, budget_s - spent_s, seed)
+        left_s = budget_s - spent_s
+        said, status, used_s = _in_fork(_hunt_told(mutant, left_s, seed), left_s)
         found = next((row for row in reversed(said) if isinstance(row, dict)), None)
         if found is not None and (status == 0 or found["caught"]):
             break
@@ -181,19 +172,30 @@ def hunt_on(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     return {**found, "crashed": found["crashed"] + deaths, "crash": found["crash"] or why}
 
 
-def _in_fork(mutant: Mutant, budget_s: float, seed: int) -> tuple[list[Any], int, float]:
-    """What a hunt in a fork said (seeds, what it found), how it ended, its processor seconds."""
+def _hunt_told(
+    mutant: Mutant, budget_s: float, seed: int
+) -> Callable[[Callable[[object], None]], None]:
+    return lambda tell: tell(hunt(mutant, budget_s, seed, tell))
+
+
+def _in_fork(
+    run: Callable[[Callable[[object], None]], object], budget_s: float
+) -> tuple[list[Any], int, float]:
+    """What `run` told its argument in a fork, how that ended, and its processor seconds."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        with os.fdopen(writer, "w", buffering=1) as pipe:
-
-            def tell(what: object) -> None:
-                pipe.write(json.dumps(what) + "\n")
-
-            tell(hunt(mutant, budget_s, seed, tell))
-        os._exit(0)
+        # A fault may loop without an end inside one call, where no budget is looked at.
+        limit_s = int(2 * budget_s + GRACE_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+        ended = 1
+        try:
+            with os.fdopen(writer, "w", buffering=1) as pipe:
+                run(lambda what: print(json.dumps(what), file=pipe))
+            ended = 0
+        finally:
+            os._exit(ended)
     os.close(writer)
     text = _read(reader, BUSY * budget_s + GRACE_S)
     if not text:

@@ -247,8 +247,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     oracles: list[Any] = [order, call_oracles] if watches_calls else [order]
     if follower is not None:
         oracles.append(follower)
-    rig = Rig(world, device, actors, cells, violations, oracles, real=built.real)
-    rig.follower = follower
+    rig = Rig(world, device, actors, cells, violations, oracles, real=built.real, follower=follower)
     device.trace.subscribe(rig.meter.enqueue, (Enqueue,))
     device.trace.subscribe(rig.meter.end, (End,))
     return rig

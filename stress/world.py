@@ -370,6 +370,19 @@ class World:
         """Whether another use may be in flight."""
         return len(self.uses) < self.options.uses_max
 
+    def read_undefined(
+        self, kind: str, *, reads: Sequence[int] = (), host_reads: Sequence[int] = ()
+    ) -> None:
+        """Content that a failed copy or receive left undefined is read: that must be refused."""
+        if not self.sut.capabilities.virtual_ids:
+            return
+        use = UseKind.FORWARD if reads else UseKind.LOAD
+        stream = self.forward_streams[0] if reads else self.schedule
+        refused = self.sut.probe(
+            lambda: self.sut.record(use, stream, reads=reads, host_reads=host_reads)
+        )
+        self.note(("misuse.refused." if refused is not None else "misuse.accepted.") + kind)
+
     def opened(
         self, use: Use, event: int, done: Callable[[bool], None], *, fails: bool = False
     ) -> OpenUse:

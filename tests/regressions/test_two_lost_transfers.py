@@ -16,18 +16,23 @@ def lose(device: ModeledDevice, number: int, peer: int) -> None:
     assert device.transfer_status(number) is TransferStatus.UNKNOWN
 
 
-def test_the_second_connection_keeps_the_unit_out_of_capacity() -> None:
+def sent_to(peers: int) -> tuple[ModeledDevice, Arena, int, list[tuple[Use, int, int]]]:
+    """A unit that so many peers are reading: device, arena, its id, (use, transfer, peer) each."""
     device = ModeledDevice()
     arena = Arena(chain_geometry(256, [("state", 64), ("full", 32)]), device)
     granted = arena.allocate((0, 1), writer=UseKind.FORWARD, stream=0)
     assert isinstance(granted, Grant)
     (vid,) = granted.ids[1]
     uses = []
-    for peer in (1, 2):
+    for peer in range(1, peers + 1):
         use = arena.publish(UseKind.SEND, [vid], peer=peer)
         assert isinstance(use, Use)
-        number = arena.launch(use, Work(int(use.kind), use.accesses, peer=peer))
-        uses.append((use, number, peer))
+        uses.append((use, arena.launch(use, Work(int(use.kind), use.accesses, peer=peer)), peer))
+    return device, arena, vid, uses
+
+
+def test_the_second_connection_keeps_the_unit_out_of_capacity() -> None:
+    device, arena, vid, uses = sent_to(2)
     for use, number, peer in uses:
         lose(device, number, peer)
         arena.end_transfer(use, outcome="lost")
@@ -42,16 +47,7 @@ def test_the_second_connection_keeps_the_unit_out_of_capacity() -> None:
 
 
 def test_a_transfer_that_still_runs_does_not_hide_the_lost_one() -> None:
-    device = ModeledDevice()
-    arena = Arena(chain_geometry(256, [("state", 64), ("full", 32)]), device)
-    granted = arena.allocate((0, 1), writer=UseKind.FORWARD, stream=0)
-    assert isinstance(granted, Grant)
-    (vid,) = granted.ids[1]
-    uses = []
-    for peer in (1, 2, 3):
-        use = arena.publish(UseKind.SEND, [vid], peer=peer)
-        assert isinstance(use, Use)
-        uses.append((use, arena.launch(use, Work(int(use.kind), use.accesses, peer=peer)), peer))
+    device, arena, _, uses = sent_to(3)
     for use, number, peer in uses[:2]:
         lose(device, number, peer)
         arena.end_transfer(use, outcome="lost")
