@@ -192,7 +192,11 @@ def _in_fork(
         ended = 1
         try:
             with os.fdopen(writer, "w", buffering=1) as pipe:
-                run(lambda what: print(json.dumps(what), file=pipe))
+
+                def tell(what: object) -> None:
+                    pipe.write(json.dumps(what) + "\n")
+
+                run(tell)
             ended = 0
         finally:
             os._exit(ended)
