@@ -48,6 +48,10 @@ PAIRS_AT_ONCE: Final = 10
 """The same before."""
 PATIENCE: Final = ((8, 0), (14, 1), (20, 2))
 """Host calls, and the rounds without a gain after which a schedule of no more is small enough."""
+KEPT_REPLAYS: Final = 3
+"""The budget keeps time for so many of the dearest replay so far: a candidate that is just within
+it, the replay of what was found, and that of the file's text.
+"""
 SEARCH_SHARE: Final = 0.75
 """Of the budget; the rest is for the last descent."""
 FAR_EVERY: Final = 4
@@ -112,15 +116,18 @@ class Shrinker:
         self.started = processor_seconds()
         self.end = self.started + budget_s
         self.search_end = self.started + SEARCH_SHARE * budget_s
+        self._dearest_s = 0.0
+        fix = "give a schedule that fails on every replay; what a clock decides does not"
         first = run_schedule(spec)
         if first.verdict == "pass":
-            raise UsageError("FILE", first.verdict, "give a schedule that fails on replay")
+            raise UsageError("FILE", first.verdict, fix)
         self.first = first
         self.target = Target.of(first)
         # Where the failure shows before the end of the run, no candidate needs its end.
         self.to_end = first.recording[-1].label == "drain" or first.verdict == "stuck"
         outcome = self._judge(replace(spec, recording=first.recording), CALLS_MAX)
-        assert outcome is not None, f"{first.verdict} came once and not twice: {self.target}"
+        if outcome is None:
+            raise UsageError("FILE", f"{first.verdict}, once and not twice", fix)
         self.steps, self.size = outcome.steps, outcome.size
         self.before = outcome.size
         self._prune(outcome)
@@ -254,10 +261,13 @@ class Shrinker:
 
     def _judge(self, spec: RunSpec, most: int) -> Outcome | None:
         """Run it; None if it does not fail the same way within `most` host calls."""
-        if self.replays >= self.replays_max or processor_seconds() >= self.end:
+        started = processor_seconds()
+        if self.replays >= self.replays_max or started >= self.end - KEPT_REPLAYS * self._dearest_s:
             raise _SpentError
         self.replays += 1
-        return in_fork(lambda: self._run(spec, most)) if self.isolated else self._run(spec, most)
+        outcome = in_fork(lambda: self._run(spec, most)) if self.isolated else self._run(spec, most)
+        self._dearest_s = max(self._dearest_s, processor_seconds() - started)
+        return outcome
 
     def _run(self, spec: RunSpec, most: int) -> Outcome | None:
         tally = Tally(most)
@@ -413,8 +423,8 @@ def _with(
 
 
 def shrink(spec: RunSpec, *, budget_s: float = BUDGET_S, replays_max: int = REPLAYS_MAX) -> Shrunk:
-    """Shrink the recording of `spec`; at most `budget_s` seconds of processor time and
-    `replays_max` replays, and two more replays at the end.
+    """Shrink the recording of `spec` within `budget_s` seconds of processor time, the last replays
+    among them, and `replays_max` replays and two more at the end.
 
     Raises `UsageError` if the recording does not fail. Cost: replays; one takes from a millisecond
     to as long as the recording's schedule.

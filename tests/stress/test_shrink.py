@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,9 +103,39 @@ def test_a_budget_of_replays_ends_it_with_a_valid_file() -> None:
     assert small.replays == 12
 
 
+def test_the_last_replays_are_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+
+    def slow(*args: Any, **more: Any) -> RunResult:
+        seconds[0] += 1.0
+        return run_schedule(*args, **more)
+
+    monkeypatch.setattr("onearena.stress.shrink.run_schedule", slow)
+    monkeypatch.setattr("onearena.stress.shrink.processor_seconds", lambda: seconds[0])
+    spec, _ = failure("read-fast-path")
+    small = Shrinker(spec, budget_s=25).run()
+    assert not small.finished
+    assert small.verified
+    assert 22 <= small.seconds <= 25
+
+
+def test_a_failure_that_comes_once_and_not_twice_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    systems = iter(["toy:free-at-once", "toy"])
+
+    def fickle(spec: RunSpec, *more: Any) -> RunResult:
+        return run_schedule(replace(spec, system=next(systems)), *more)
+
+    spec, _ = failure("free-at-once")
+    monkeypatch.setattr("onearena.stress.shrink.run_schedule", fickle)
+    with pytest.raises(UsageError, match="once and not twice"):
+        Shrinker(spec, budget_s=60)
+
+
 def test_a_schedule_that_passes_is_refused() -> None:
     spec, _ = failure("free-at-once")
-    with pytest.raises(UsageError, match="fails on replay"):
+    with pytest.raises(UsageError, match="fails on every replay"):
         Shrinker(replace(spec, system="toy"), budget_s=1)
 
 
@@ -159,7 +190,7 @@ def test_a_file_that_passes_now_gets_one_line(tmp_path, capsys) -> None:
     path = tmp_path / "found.json"
     path.write_text(dump_recording(replace(spec, system="toy"), result))
     assert run(["shrink", str(path)]) == 2
-    assert "fails on replay" in capsys.readouterr().err
+    assert "fails on every replay" in capsys.readouterr().err
 
 
 def test_another_rule_than_recorded_is_said(tmp_path, capsys) -> None:
