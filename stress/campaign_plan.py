@@ -10,6 +10,7 @@ from typing import Any, Final
 from onearena.core.errors import UsageError
 from onearena.stress.arrivals import Arrival, read_arrivals
 from onearena.stress.run import RunSpec
+from onearena.stress.schedule_limit import LIMIT_S
 from onearena.stress.strategies.portfolio import DEFAULT
 
 PLAN_VERSION: Final = 1
@@ -43,6 +44,7 @@ class Plan:
     keep_recording: bool = False
     strategy: str = DEFAULT
     arrivals_path: str = ""
+    schedule_limit_s: float = LIMIT_S
 
     @property
     def default_profile(self) -> bool:

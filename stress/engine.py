@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from onearena.core.errors import DeviceError
 from onearena.stress.campaign_plan import Plan
 from onearena.stress.run import Probe, RunResult, run_schedule
+from onearena.stress.schedule_limit import limited, where_it_was
 
 if TYPE_CHECKING:
     from onearena.metrics.source import Published
@@ -129,12 +130,15 @@ class HereEngine:
 
 
 class _Worker:
-    __slots__ = ("at", "connection", "name", "process", "task")
+    __slots__ = ("at", "connection", "name", "process", "report", "task")
 
-    def __init__(self, process: BaseProcess, connection: Connection, name: str) -> None:
+    def __init__(
+        self, process: BaseProcess, connection: Connection, report: Connection, name: str
+    ) -> None:
         self.name = name
         self.process = process
         self.connection = connection
+        self.report = report  # gets where a schedule was that came to no end
         self.task: Task | None = None
         self.at = 0
 
@@ -142,7 +146,8 @@ class _Worker:
 class LocalEngine:
     """Worker processes of this machine. Each has another hash seed, and sends every result at once.
 
-    A worker that dies is a crash of the seed it ran, and the rest of its task is lost.
+    A worker that dies is a crash of the seed it ran, and the rest of its task is lost. So is a
+    worker whose schedule takes longer than `plan.schedule_limit_s`, at the second time.
     With `watched` the workers also send what their arenas look like.
     """
 
@@ -154,6 +159,7 @@ class LocalEngine:
         self._watched = watched
         self._hash_seed = 1
         self._deaths = 0  # since the last result
+        self._late: set[int] = set()  # seeds that took too long once
 
     def start(self) -> None:
         """Start all workers."""
@@ -191,6 +197,7 @@ class LocalEngine:
         """Close the pipes, at which workers end; kill those that do not within two seconds."""
         for worker in self.workers:
             worker.connection.close()
+            worker.report.close()
         deadline = time.monotonic() + 2.0
         for worker in self.workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
@@ -222,6 +229,8 @@ class LocalEngine:
         """
         worker.process.join()
         worker.connection.close()
+        where = where_it_was(worker.report)
+        worker.report.close()
         self.workers.remove(worker)
         self._deaths += 1
         if self._deaths > DEATHS_MAX:
@@ -232,6 +241,13 @@ class LocalEngine:
         self._start_one()
         seed = worker.at
         why = f"the process that ran this seed ended with exit code {worker.process.exitcode}"
+        if where:
+            limit = f"{self._plan.schedule_limit_s:g} s"
+            if seed not in self._late:
+                # It may have been stopped, and not stuck: once is no result.
+                self._late.add(seed)
+                return [Lost(Task(seed, task.last, task.second), f"no result within {limit}")]
+            why = f"{where}\nthis seed had no result within {limit}, twice; it was there"
         events: list[Event] = [Finished(crash_of(self._plan, seed, why), task.second)]
         if seed + 1 < task.last:
             events.append(Lost(Task(seed + 1, task.last, task.second), why))
@@ -240,6 +256,7 @@ class LocalEngine:
     def _start_one(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
+        report, ending = context.Pipe(duplex=False)
         before = os.environ.get("PYTHONHASHSEED")
         # Children read it at start: equal digests then prove that no hash order enters a decision.
         os.environ["PYTHONHASHSEED"] = str(self._hash_seed)
@@ -247,7 +264,8 @@ class LocalEngine:
         try:
             name = self._free_name()
             shown = "" if self._watched is None else name
-            process = context.Process(target=work, args=(theirs, self._plan, shown), daemon=True)
+            args = (theirs, self._plan, shown, ending)
+            process = context.Process(target=work, args=args, daemon=True)
             process.start()
         finally:
             if before is None:
@@ -255,7 +273,8 @@ class LocalEngine:
             else:
                 os.environ["PYTHONHASHSEED"] = before
         theirs.close()
-        self.workers.append(_Worker(process, ours, name))
+        ending.close()
+        self.workers.append(_Worker(process, ours, report, name))
 
     def _free_name(self) -> str:
         taken = {worker.name for worker in self.workers}
@@ -282,10 +301,13 @@ def crash_of(plan: Plan, seed: int, why: str) -> RunResult:
     )
 
 
-def work(connection: Connection, plan: Plan, watched: str = "") -> None:
+def work(
+    connection: Connection, plan: Plan, watched: str = "", report: Connection | None = None
+) -> None:
     """A worker process: tasks in, results out, until the parent goes away.
 
     With a name to be watched under it sends its arena's snapshots too, between the results.
+    `report` gets where a schedule was that came to no end.
     """
     probe = None
     if watched:
@@ -300,7 +322,9 @@ def work(connection: Connection, plan: Plan, watched: str = "") -> None:
         while True:
             task = connection.recv()
             for seed in range(task.first, task.last):
-                connection.send(run_schedule(plan.spec(seed), probe))
+                with limited(plan.schedule_limit_s, report):
+                    result = run_schedule(plan.spec(seed), probe)
+                connection.send(result)
             gc.collect()
             if not frozen:
                 # Modules and compiled kernels stay for good: no later collection looks at them.

@@ -3,6 +3,8 @@
 A worker that goes away (a machine lost, a process killed) takes its task with it; the campaign
 queues the task's seeds again, and other actors run them. A seed whose worker goes away
 `SEED_TRIES` times, in the end alone in its task, is a crash of that seed: it kills its process.
+A schedule that takes longer than the plan's limit ends its worker too; Ray's log of the worker has
+where it was.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from onearena.core.errors import DeviceError, UsageError
 from onearena.stress.campaign_plan import Plan
 from onearena.stress.engine import DEATHS_MAX, Event, Finished, Lost, Task, crash_of
 from onearena.stress.run import RunResult, run_schedule
+from onearena.stress.schedule_limit import limited
 
 SEED_TRIES: Final = 3
 OBJECT_STORE_BYTES: Final = 100_000_000
@@ -30,7 +33,11 @@ class _Runner:
 
     def run(self, first: int, last: int) -> list[RunResult]:
         """The results of seeds [first, last)."""
-        return [run_schedule(self._plan.spec(seed)) for seed in range(first, last)]
+        results: list[RunResult] = []
+        for seed in range(first, last):
+            with limited(self._plan.schedule_limit_s):
+                results.append(run_schedule(self._plan.spec(seed)))
+        return results
 
 
 class RayEngine:

@@ -29,7 +29,7 @@ from onearena.stress.exhaustive_world import CALLS
 
 CALLS_DEFAULT: Final = 3
 FAILURES_SHOWN: Final = 2
-UNUSED: Final = ("out", "junit", "seed", "arrivals", "resume")
+UNUSED: Final = ("out", "junit", "seed", "arrivals", "resume", "schedule_limit")
 """Options of `onearena stress` that say nothing of this search."""
 
 
@@ -162,7 +162,7 @@ def run_options(
         budget_s=budget_s,
         keep_going=given["keep_going"],
         as_json=given["as_json"],
-        unused={f"--{name}": given[name] for name in UNUSED},
+        unused={f"--{name.replace('_', '-')}": given[name] for name in UNUSED},
     )
 
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from onearena.core.errors import UsageError
 from onearena.stress.replay_cli import check_device
+from onearena.stress.schedule_limit import LIMIT_S
 from onearena.stress.terminal import examples
 from onearena.stress.watch_options import start_live, watch_options
 
@@ -41,6 +42,11 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("--seeds", metavar="A:B", help="Run seeds A to B-1; `A:` runs until interrupted.")
 @click.option("--seed", metavar="N", help="Run one seed, in this process.")
 @click.option("--budget", metavar="TIME", help="Stop after this long, e.g. 60s, 5m, 2h.")
+@click.option(
+    "--schedule-limit",
+    metavar="TIME",
+    help="A worker's schedule that takes longer, twice, is a crash; default 5m.",
+)
 @click.option("--model", default="any", metavar="NAME", help="A known model, any, or all in turn.")
 @click.option(
     "--system", default="arena", metavar="NAME", help="arena, toy, toy:BUG, or FILE.py:FACTORY."
@@ -71,6 +77,7 @@ def stress(
     seeds: str | None,
     seed: str | None,
     budget: str | None,
+    schedule_limit: str | None,
     model: str,
     system: str,
     device: str,
@@ -101,6 +108,9 @@ def stress(
         _check_resume(resume)
     first, last = _seeds(seed, seeds)
     budget_s = None if budget is None else parse_budget(budget)
+    limit_s = (
+        parse_budget(schedule_limit, "--schedule-limit") if schedule_limit is not None else LIMIT_S
+    )
     count = 0 if jobs is None else _jobs(jobs)
     if engine not in ENGINES:
         raise UsageError("--engine", engine, f"give one of {', '.join(ENGINES)}")
@@ -132,6 +142,7 @@ def stress(
         arrivals=() if arrivals is None else read_arrivals(arrivals),
         arrivals_path=arrivals or "",
         keep_going=keep_going,
+        schedule_limit_s=limit_s,
     )
     session = stress_run.Session(
         folder=folder,

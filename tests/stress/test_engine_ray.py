@@ -119,3 +119,11 @@ def test_a_seed_that_kills_its_worker_is_a_crash_of_that_seed(
     assert summary.verdicts == {"crash": 1, "pass": 4}
     assert [one.seed for one in summary.failures] == [3]
     assert f"went away {SEED_TRIES} times" in summary.failures[0].crash
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_schedule_without_an_end_is_a_crash_of_its_seed(cluster: Any) -> None:
+    plan = Plan(1, 2, "toy", schedule_limit_s=0.0005)
+    summary = Campaign(plan, engine=RayEngine(plan, 1)).run()
+    assert summary.verdicts == {"crash": 1}
+    assert f"went away {SEED_TRIES} times" in summary.failures[0].crash
