@@ -147,28 +147,28 @@ def _row(name: str, text: str, why: object) -> Row:
 
 def serve(budget_s: float) -> None:
     """Answer `[id, seed]` lines with a row each, from a fork of this process with the fault."""
+    from onearena.stress.forks import in_fork
     from onearena.stress.mutant_worker import Nursery
 
     nursery = Nursery()
     for line in sys.stdin:
         name, seed = json.loads(line)
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reader)
-            try:
-                nursery.forget()
-                row = shrink_one(name, seed, budget_s)
-            except BaseException as error:  # noqa: BLE001 - whatever a fault raises is a result
-                row = {"id": name, "error": [f"{type(error).__name__}: {error}"]}
-            with os.fdopen(writer, "w") as pipe:
-                json.dump(row, pipe)
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            text = pipe.read()
-        os.waitpid(child, 0)
-        print(text or json.dumps({"id": name, "error": "died"}), flush=True)
+        said = in_fork(_shrinking(nursery, name, seed, budget_s)).said
+        print(json.dumps(said[-1] if said else {"id": name, "error": "died"}), flush=True)
+
+
+def _shrinking(nursery: Any, name: str, seed: int, budget_s: float) -> Any:
+    """What a fork does: forget, plant, shrink, tell."""
+
+    def run(tell: Any) -> None:
+        try:
+            nursery.forget()
+            row = shrink_one(name, seed, budget_s)
+        except BaseException as error:  # noqa: BLE001 - whatever a fault raises is a result
+            row = {"id": name, "error": [f"{type(error).__name__}: {error}"]}
+        tell(row)
+
+    return run
 
 
 def shrink_one(name: str, seed: int, budget_s: float) -> Row:

@@ -18,10 +18,8 @@ import importlib.util
 import io
 import json
 import os
-import resource
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -30,6 +28,9 @@ from typing import Any, Final
 import mutation_plain
 import mutation_reach
 import pytest
+
+from onearena.stress import forks
+from onearena.stress.forks import Limits
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = "onearena."
@@ -209,39 +210,23 @@ def judge(asked: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
 def in_fork(asked: dict[str, Any], kept: set[str]) -> dict[str, Any]:
     """Plant and judge, or record, in a fork; one that dies or takes too long has noticed.
 
-    The fork writes a line for each step it begins, and its answer as the last.
+    The fork says each step that it begins, and its answer last.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        with os.fdopen(writer, "w") as pipe:
-            pipe.write(json.dumps(_in_child(asked, kept, pipe)) + "\n")
-        os._exit(0)
-    os.close(writer)
-    ender = threading.Timer(WALL_S, os.kill, (child, signal.SIGKILL))
-    ender.start()
-    with os.fdopen(reader) as pipe:
-        lines = pipe.read().splitlines()
-    ender.cancel()
-    ender.join()
-    _, status, usage = os.wait4(child, 0)
-    seconds = round(usage.ru_utime + usage.ru_stime, 2)
-    answer: Any = json.loads(lines[-1]) if lines else "start"
+    ended = forks.in_fork(
+        lambda tell: tell(_in_child(asked, kept, tell)),
+        Limits(wall_s=WALL_S, memory_bytes=MEMORY_BYTES),
+    )
+    status, seconds = ended.status, round(ended.seconds, 2)
+    answer: Any = ended.said[-1] if ended.said else "start"
     if isinstance(answer, str):
-        ended = signal.Signals(status).name if os.WIFSIGNALED(status) else f"status {status}"
-        what = "took too long" if ended == "SIGPROF" else f"ended by {ended}"
+        name = signal.Signals(status).name if os.WIFSIGNALED(status) else f"status {status}"
+        what = "took too long" if name == "SIGPROF" else f"ended by {name}"
         seed = {"seed": int(answer.split()[1])} if answer.startswith("schedule ") else {}
         answer = {"killed": True, "by": f"{answer}: {what}", **seed}
     return {**answer, "seconds": seconds}
 
 
-def _in_child(asked: dict[str, Any], kept: set[str], pipe: io.TextIOBase) -> dict[str, Any]:
-    def say(step: str) -> None:
-        pipe.write(json.dumps(step) + "\n")
-        pipe.flush()
-
+def _in_child(asked: dict[str, Any], kept: set[str], say: Callable[[str], None]) -> dict[str, Any]:
     try:
         forget(kept)
         if "record" in asked:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import select
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from onearena.stress.forks import Limits, Tell, in_fork
 from onearena.stress.mutants import Mutant, load_registry, plant
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Nursery:
         """Hunt in a fork, and end it when it takes too long."""
         how = hunt if self.device == "modeled" else hunt_real
 
-        def run(tell: Callable[[object], None]) -> None:
+        def run(tell: Tell) -> None:
             try:
                 self.forget()
                 plant(mutant)
@@ -64,7 +63,7 @@ class Nursery:
                 answer = {"crashed": 1, "crash": f"{type(error).__name__}: {error}"}
             tell(answer)
 
-        said, _, _ = _in_fork(run, budget_s)
+        said = in_fork(run, _limits(budget_s)).said
         found: dict[str, Any] = (
             said[-1] if said else {"crashed": 1, "crash": "ran out of time, or died"}
         )
@@ -81,26 +80,11 @@ class Nursery:
                 delattr(sys.modules[parent], last)
 
 
-def _read(reader: int, timeout_s: float) -> str:
-    """All that comes through a pipe; empty when its writer takes longer than `timeout_s`."""
-    parts: list[bytes] = []
-    end = time.monotonic() + timeout_s
-    with os.fdopen(reader, "rb", buffering=0) as pipe:
-        while True:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
-                return ""
-            part = pipe.read(1 << 16)
-            if not part:
-                return b"".join(parts).decode()
-            parts.append(part)
-
-
 def hunt(
     mutant: Mutant,
     budget_s: float,
     first_seed: int,
-    tell: Callable[[object], None] = lambda _: None,
+    tell: Tell = lambda _: None,
 ) -> dict[str, Any]:
     """Run schedules from `first_seed` on until an oracle has reported, at most `budget_s` seconds.
 
@@ -152,14 +136,15 @@ def hunt_on(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     seed, spent_s, deaths, why = first_seed, 0.0, 0, ""
     while True:
         left_s = budget_s - spent_s
-        said, status, used_s = _in_fork(_hunt_told(mutant, left_s, seed), left_s)
-        found = next((row for row in reversed(said) if isinstance(row, dict)), None)
-        if found is not None and (status == 0 or found["caught"]):
+        ended = in_fork(_hunt_told(mutant, left_s, seed), _limits(left_s))
+        found = next((row for row in reversed(ended.said) if isinstance(row, dict)), None)
+        if found is not None and (ended.status == 0 or found["caught"]):
             break
-        last = next((row for row in reversed(said) if isinstance(row, int)), seed)
+        last = next((row for row in reversed(ended.said) if isinstance(row, int)), seed)
         deaths += 1
-        why = why or f"schedule {last} ended its process ({os.waitstatus_to_exitcode(status)})"
-        spent_s += used_s
+        code = os.waitstatus_to_exitcode(ended.status)
+        why = why or f"schedule {last} ended its process ({code})"
+        spent_s += ended.seconds
         seed = last + 1
         if spent_s >= budget_s:
             found = {"caught": False, "crashed": 0, "crash": "", "schedules": 0, "seconds": 0.0}
@@ -172,42 +157,13 @@ def hunt_on(mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:
     return {**found, "crashed": found["crashed"] + deaths, "crash": found["crash"] or why}
 
 
-def _hunt_told(
-    mutant: Mutant, budget_s: float, seed: int
-) -> Callable[[Callable[[object], None]], None]:
+def _hunt_told(mutant: Mutant, budget_s: float, seed: int) -> Callable[[Tell], None]:
     return lambda tell: tell(hunt(mutant, budget_s, seed, tell))
 
 
-def _in_fork(
-    run: Callable[[Callable[[object], None]], object], budget_s: float
-) -> tuple[list[Any], int, float]:
-    """What `run` told its argument in a fork, how that ended, and its processor seconds."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        # A fault may loop without an end inside one call, where no budget is looked at.
-        limit_s = int(2 * budget_s + GRACE_S)
-        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
-        ended = 1
-        try:
-            with os.fdopen(writer, "w", buffering=1) as pipe:
-
-                def tell(what: object) -> None:
-                    pipe.write(json.dumps(what) + "\n")
-
-                run(tell)
-            ended = 0
-        finally:
-            os._exit(ended)
-    os.close(writer)
-    text = _read(reader, BUSY * budget_s + GRACE_S)
-    if not text:
-        os.kill(child, 9)
-    _, status, usage = os.wait4(child, 0)
-    # A line that a death cut short says nothing.
-    said = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return said, status, usage.ru_utime + usage.ru_stime
+def _limits(budget_s: float) -> Limits:
+    """A fault may loop without an end inside one call, where no budget is looked at."""
+    return Limits(cpu_s=int(2 * budget_s + GRACE_S), wall_s=BUSY * budget_s + GRACE_S)
 
 
 def hunt_real(_mutant: Mutant, budget_s: float, first_seed: int) -> dict[str, Any]:

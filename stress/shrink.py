@@ -25,7 +25,7 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.recordings import dump_recording, parse_recording, same_failure
 from onearena.stress.run import RunResult, RunSpec, run_schedule
 from onearena.stress.shrink_draw import CHANCE_LEAST, MODEL, MODELS, drawn_setup, varied
-from onearena.stress.shrink_fork import in_fork, processor_seconds
+from onearena.stress.shrink_fork import outcome_in_fork, processor_seconds
 from onearena.stress.shrink_parts import (
     CALLS_MAX,
     NO,
@@ -265,7 +265,10 @@ class Shrinker:
         if self.replays >= self.replays_max or started >= self.end - KEPT_REPLAYS * self._dearest_s:
             raise _SpentError
         self.replays += 1
-        outcome = in_fork(lambda: self._run(spec, most)) if self.isolated else self._run(spec, most)
+        if self.isolated:
+            outcome = outcome_in_fork(lambda: self._run(spec, most))
+        else:
+            outcome = self._run(spec, most)
         self._dearest_s = max(self._dearest_s, processor_seconds() - started)
         return outcome
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from onearena.stress.choices import StepRecord
+from onearena.stress.forks import in_fork
 from onearena.stress.shrink_parts import Outcome, Size
 
 
@@ -17,29 +17,13 @@ def processor_seconds() -> float:
     return time.process_time() + sum(os.times()[2:4])
 
 
-def in_fork(run: Callable[[], Outcome | None]) -> Outcome | None:
+def outcome_in_fork(run: Callable[[], Outcome | None]) -> Outcome | None:
     """What `run` returns, from a fork; None too if the fork dies. What it changed is lost.
 
     For systems whose compiled code may write anywhere. Cost: the fork, some milliseconds.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reader)
-            text = json.dumps(_plain(run()))
-            with os.fdopen(writer, "w") as pipe:
-                pipe.write(text)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None  # it died, before the last byte or the first
+    ended = in_fork(lambda tell: tell(_plain(run())))
+    found = ended.said[-1] if ended.said else None
     return None if found is None else _outcome(found)
 
 

@@ -127,7 +127,6 @@ def stress(
     from onearena.stress.campaign_plan import Plan
     from onearena.stress.run_folders import made_folder
 
-    folder = None if out is None else made_folder(out)
     check_file("--junit", junit)
     plan = Plan(
         first=first,
@@ -135,7 +134,7 @@ def stress(
         system=system,
         device=device,
         strategy=strategy,
-        keep_recording=seed is not None and folder is not None,
+        keep_recording=seed is not None and out is not None,
         models=_models(model),
         budget_s=budget_s,
         jobs=count,
@@ -145,7 +144,7 @@ def stress(
         schedule_limit_s=limit_s,
     )
     session = stress_run.Session(
-        folder=folder,
+        folder=None if out is None else made_folder(out),
         as_json=as_json,
         alone=seed is not None,
         junit=junit,

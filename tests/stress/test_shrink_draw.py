@@ -14,7 +14,7 @@ from onearena.stress.choices import StepRecord
 from onearena.stress.run import RunSpec, run_schedule
 from onearena.stress.shrink import Shrinker
 from onearena.stress.shrink_draw import DROPPED, MODEL, MODELS, OFF, ONE_BAND, drawn_setup, varied
-from onearena.stress.shrink_fork import in_fork, processor_seconds
+from onearena.stress.shrink_fork import outcome_in_fork, processor_seconds
 from onearena.stress.shrink_parts import NO, Outcome, Size
 from onearena.stress.workload import STEP_KINDS
 
@@ -130,12 +130,12 @@ def test_a_search_whose_share_of_the_budget_is_over_says_so(
 def test_a_fork_tells_what_a_candidate_came_to() -> None:
     steps = (SETUP, StepRecord("admit", {"admit.stream": (1,)}))
     outcome = Outcome(steps, Size(3, 2, 1, 9), frozenset((2, 5)))
-    told = in_fork(lambda: outcome)
+    told = outcome_in_fork(lambda: outcome)
     assert told is not None
     assert (told.size, told.skipped) == (outcome.size, outcome.skipped)
     plain = [(step.label, {n: tuple(v) for n, v in step.decisions.items()}) for step in told.steps]
     assert plain == [(step.label, dict(step.decisions)) for step in steps]
-    assert in_fork(lambda: None) is None
+    assert outcome_in_fork(lambda: None) is None
 
 
 def test_a_candidate_that_dies_does_not_fail_the_same_way() -> None:
@@ -144,7 +144,7 @@ def test_a_candidate_that_dies_does_not_fail_the_same_way() -> None:
         raise AssertionError("dead")
 
     before = processor_seconds()
-    assert in_fork(die) is None
+    assert outcome_in_fork(die) is None
     assert processor_seconds() >= before
 
 
