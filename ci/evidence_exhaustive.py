@@ -17,14 +17,13 @@ import json
 import multiprocessing
 import os
 import shlex
-import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, machine
+from evidence_common import git, leave_interrupts, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core", "stress/oracles", "stress/exhaustive*.py", "stress/forwards.py")
@@ -47,7 +46,7 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     tasks = [(number, options.calls) for number in todo]
     try:
-        with context.Pool(options.jobs, _leave_interrupts) as pool:
+        with context.Pool(options.jobs, leave_interrupts) as pool:
             for row in pool.imap_unordered(_part, tasks):
                 with options.state.open("a") as file:
                     file.write(json.dumps({"digest": digest, **row}) + "\n")
@@ -82,11 +81,6 @@ def _options() -> argparse.Namespace:
         parser.error(f"--calls {options.calls} is 1 to 5, --jobs {options.jobs} at least 1")
     options.end = time.monotonic() + options.budget if options.budget else float("inf")
     return options
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the parent, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @functools.cache

@@ -16,14 +16,13 @@ import json
 import multiprocessing
 import os
 import shlex
-import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, machine
+from evidence_common import git, leave_interrupts, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
@@ -81,7 +80,7 @@ def main() -> int:
     start = time.monotonic()
     try:
         with (
-            multiprocessing.get_context("spawn").Pool(options.jobs, _leave_interrupts) as pool,
+            multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts) as pool,
             options.state.open("a") as state,
         ):
             for finished, block in enumerate(pool.imap_unordered(_run_block, todo), start=1):
@@ -117,11 +116,6 @@ def _options() -> argparse.Namespace:
         if getattr(options, name) < (name == "jobs"):
             parser.error(f"--{name} must be at least {int(name == 'jobs')}")
     return options
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the parent, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_block(block: Block) -> dict[str, Any]:

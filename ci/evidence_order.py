@@ -16,7 +16,6 @@ import json
 import multiprocessing
 import os
 import shlex
-import signal
 import sys
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
 # After the path is set: the reference and the generator lie beside the tests.
-from evidence_common import git, machine  # noqa: E402
+from evidence_common import git, leave_interrupts, machine  # noqa: E402
 from order_compare import compare  # noqa: E402
 from order_reference import Finding  # noqa: E402
 from order_traces import random_trace, steady_trace  # noqa: E402
@@ -67,7 +66,7 @@ def main() -> int:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            multiprocessing.get_context("spawn").Pool(options.jobs, _leave_interrupts) as pool,
+            multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts) as pool,
             options.state.open("a") as state,
         ):
             for block in pool.imap_unordered(_compare_block, todo):
@@ -101,11 +100,6 @@ def _options() -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
     return options
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the parent, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _compare_block(block: tuple[int, int]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import os
 import shlex
-import signal
 import statistics
 import sys
 import time
@@ -29,7 +28,7 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, machine
+from evidence_common import git, leave_interrupts, machine
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK_SEEDS = 20
@@ -122,12 +121,7 @@ def _blocks(part: str, count: int, run: Any, options: argparse.Namespace, digest
 
 
 def _pool(options: argparse.Namespace) -> Pool:
-    return multiprocessing.get_context("spawn").Pool(options.jobs, _leave_interrupts)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the parent, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts)
 
 
 def _agree_block(block: tuple[int, int]) -> Row:

@@ -16,8 +16,9 @@ HEADER = """# Commands
 
 Written by `ci/generate_commands.py` from the commands' own help; do not edit.
 
-One console script, `onearena`. Output is plain when piped, and at most 100 columns wide. A bad
-argument, file or flag gets one line on standard error that names the field and the fix.
+One console script, `onearena`. Output is plain when piped. Tables, pages and help are at most 100
+columns wide; what an oracle reports is one line, however long, so that it can be searched for. A
+bad argument, file or flag gets one line on standard error that names the field and the fix.
 
 | exit code | meaning |
 |---|---|

@@ -30,7 +30,9 @@ class UsageError(OneArenaError):
     """
 
     def __init__(self, field: str, value: object, fix: str) -> None:
-        super().__init__(f"{field}: {_shown(value)} is not accepted; {fix}")
+        # None: nothing was given, or the null of a file.
+        wrong = "nothing is given" if value is None else f"{_shown(value)} is not accepted"
+        super().__init__(f"{field}: {wrong}; {fix}")
         self.field = field
         self.value = value
         self.fix = fix

@@ -126,9 +126,12 @@ def check_file(field: str, path: str | None) -> None:
     if path is None:
         return
     try:
-        wrong = Path(path).is_dir() or not Path(path).absolute().parent.is_dir()
+        is_folder = Path(path).is_dir()
+        wrong = not Path(path).absolute().parent.is_dir()
     except (OSError, ValueError):
-        wrong = True
+        is_folder, wrong = False, True
+    if is_folder:
+        raise UsageError(field, path, "give a file: this is a folder")
     if wrong:
         raise UsageError(field, path, "give a file in a folder that exists")
 

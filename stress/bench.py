@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from onearena.stress.terminal import console, examples
+from onearena.stress.terminal import console, examples, note_compiling
 
 if TYPE_CHECKING:
     from onearena.stress.bench_cases import Measurement
@@ -182,6 +182,7 @@ def bench(*, as_json: bool, compare: str | None, quick: bool) -> int:
         if sys.stderr.isatty():
             click.echo(f"bench: {text}", err=True)
 
+    note_compiling()
     kernels.warm_up()
     sizes = QUICK_SIZES if quick else SIZES
     samples = QUICK_SAMPLES if quick else SAMPLES

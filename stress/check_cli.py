@@ -95,11 +95,11 @@ def _summary(name: str, checker: LogChecker, count: int) -> None:
     ]
     if checker.is_in_call:
         parts.append("the log ends inside a call: its last units were not judged")
-    if not checker.works:
-        parts.append("nothing was put to the test: log what the engine enqueues")
-    elif count:
+    if count:
         more = f", {REPORTS_SHOWN_MAX} of them shown" if count > REPORTS_SHOWN_MAX else ""
-        parts.append(f"BROKEN: {count} reports{more}")
+        parts.append(f"BROKEN: {count} report{'s'[: count > 1]}{more}")
+    elif not checker.works:
+        parts.append("nothing was put to the test: log what the engine enqueues")
     else:
         parts.append("clean: no rule broken")
     click.echo("\n".join(part[: 2 * COLUMNS_MAX] for part in parts))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import click
 
 from onearena.core.errors import UsageError
-from onearena.stress.terminal import examples
+from onearena.stress.terminal import examples, note_compiling
 
 DEMO_SEEDS_MAX = 400
 STORIES = {
@@ -76,5 +76,6 @@ def relayout() -> int:
     """Draw figure 4: three holes cannot serve four pages, and one move can."""
     from onearena.stress.relayout_view import story
 
+    note_compiling()
     click.echo("\n".join(story()))
     return 0

@@ -8,18 +8,19 @@ seed is lost and none counts twice, whatever an engine does.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
-import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Final, Protocol
 
 from onearena.core.errors import DeviceError
+from onearena.stress import interrupts
 from onearena.stress.campaign_plan import Plan
 from onearena.stress.run import Probe, RunResult, run_schedule
 from onearena.stress.schedule_limit import limited, where_it_was
@@ -255,30 +256,38 @@ class LocalEngine:
 
     def _start_one(self) -> None:
         context = multiprocessing.get_context("spawn")
+        name = self._free_name()
+        shown = "" if self._watched is None else name
         ours, theirs = context.Pipe()
         report, ending = context.Pipe(duplex=False)
-        before = os.environ.get("PYTHONHASHSEED")
-        # Children read it at start: equal digests then prove that no hash order enters a decision.
-        os.environ["PYTHONHASHSEED"] = str(self._hash_seed)
-        self._hash_seed += 1
-        try:
-            name = self._free_name()
-            shown = "" if self._watched is None else name
-            args = (theirs, self._plan, shown, ending)
-            process = context.Process(target=work, args=args, daemon=True)
-            process.start()
-        finally:
-            if before is None:
-                del os.environ["PYTHONHASHSEED"]
-            else:
-                os.environ["PYTHONHASHSEED"] = before
-        theirs.close()
-        ending.close()
-        self.workers.append(_Worker(process, ours, report, name))
+        args = (theirs, self._plan, shown, ending)
+        process = context.Process(target=work, args=args, daemon=True)
+        with interrupts.held():
+            # Children read it at start: equal digests prove that no hash order enters a decision.
+            with _variable("PYTHONHASHSEED", str(self._hash_seed)):
+                process.start()
+            self._hash_seed += 1
+            self.workers.append(_Worker(process, ours, report, name))
+            theirs.close()
+            ending.close()
 
     def _free_name(self) -> str:
         taken = {worker.name for worker in self.workers}
         return next(name for name in map(str, range(len(taken) + 1)) if name not in taken)
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """The environment with a variable that children are to see."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def crash_of(plan: Plan, seed: int, why: str) -> RunResult:
@@ -314,7 +323,7 @@ def work(
         from onearena.stress.live import worker_probe
 
         probe = worker_probe(watched, connection.send)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    interrupts.leave_to_parent()
     # A schedule makes few cycles (its rig, once); collecting between schedules costs a tenth.
     gc.disable()
     frozen = False

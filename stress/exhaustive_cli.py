@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from onearena.core.errors import UsageError
+from onearena.stress import interrupts
 from onearena.stress.exhaustive import (
     CALLS_MAX,
     FAILURES_KEPT_MAX,
@@ -134,8 +135,10 @@ def run_parts(
             yield item, search_part(system, item)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(wanted)), mp_context=context) as pool:
-        counts = pool.map(partial(search_part, system), wanted)
+    workers = min(jobs, len(wanted))
+    with ProcessPoolExecutor(workers, context, interrupts.leave_to_parent) as pool:
+        with interrupts.held():
+            counts = pool.map(partial(search_part, system), wanted)
         try:
             for item, count in zip(wanted, counts, strict=True):
                 yield item, count

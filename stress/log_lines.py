@@ -399,6 +399,24 @@ def _next_line(source: BinaryIO, number: int, name: str) -> bytes:
     return raw
 
 
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twin!r} is there twice")
+    return table
+
+
+def json_fault(error: Exception) -> str:
+    """What is wrong with a text, in a few words, without the place in a file it has not."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"no UTF-8 at byte {error.start}"
+    return str(error).partition(";")[0] or type(error).__name__
+
+
 def _no_constant(word: str) -> object:
     raise ValueError(f"{word} is no JSON number")
 
@@ -406,11 +424,15 @@ def _no_constant(word: str) -> object:
 def _parsed(raw: bytes, number: int, name: str) -> object:
     where = f"{name} line {number}"
     try:
-        return json.loads(raw.decode(), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        return json.loads(raw.decode(), parse_constant=_no_constant, object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        if not raw:
+            fix = 'start the log with {"onearena_log": ...}; the file is empty'
+            raise UsageError(where, "", fix) from None
         cut = "" if raw.endswith(b"\n") else "; the file ends in the middle of it"
         shown = raw[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\n")
-        raise UsageError(where, shown, f"give one JSON object a line{cut}") from None
+        fix = f"give one JSON object a line ({json_fault(error)}){cut}"
+        raise UsageError(where, shown, fix) from None
 
 
 def _header(value: object, name: str) -> LogHeader:

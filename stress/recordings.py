@@ -71,7 +71,7 @@ def parse_recording(text: str, *, where: str = "FILE") -> tuple[RunSpec, dict[st
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
-        raise UsageError(where, reason, "give a choices file (JSON)") from None
+        raise UsageError("FILE", where, f"give a choices file in JSON ({reason})") from None
     if not isinstance(document, dict):
         raise UsageError(where, type(document).__name__, "give a choices file (a JSON object)")
     if document.get("onearena_choices") != VERSION or isinstance(

@@ -84,7 +84,8 @@ def summary_text(summary: Summary) -> str:
     missing = summary.missing
     lines = [
         (
-            f"{summary.schedules} schedules of {summary.system} in {summary.seconds:.1f} s on "
+            f"{summary.schedules} schedule{'s'[: summary.schedules != 1]} of "
+            f"{summary.system} in {summary.seconds:.1f} s on "
             f"{summary.jobs} jobs: {summary.schedules_per_s:.1f} schedules/s, "
             f"{summary.steps_per_s:.0f} steps/s"
         ),

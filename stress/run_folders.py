@@ -59,6 +59,9 @@ def made_folder(out: str) -> Path:
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        fix = "give a folder: this is a file, or lies below one"
+        raise UsageError("--out", out, fix) from None
     except (OSError, ValueError) as error:
         raise UsageError("--out", out, f"give a folder that can be written ({error})") from None
     return folder

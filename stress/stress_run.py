@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onearena.core.errors import UsageError
+from onearena.stress.terminal import note_compiling
 
 if TYPE_CHECKING:
     from onearena.stress.campaign_plan import Plan
@@ -100,6 +101,8 @@ def _check_end(plan: Plan, asked: Plan) -> None:
 
 def run_plan(plan: Plan, session: Session) -> int:
     """Run, show progress on a terminal, print the failures and the end block, write the files."""
+    if plan.system == "arena":
+        note_compiling()
     if session.alone:
         return _run_alone(plan, session)
     from onearena.stress.campaign import Campaign, warm_up

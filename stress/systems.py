@@ -15,7 +15,7 @@ from onearena.core.device.modeled import ModeledDevice
 from onearena.core.errors import UsageError
 from onearena.stress.choices import Choices
 from onearena.stress.oracles.base import UnitName
-from onearena.stress.sut import SystemUnderTest
+from onearena.stress.sut import Capabilities, PlanFacts, SystemUnderTest
 from onearena.stress.toy import BUGS, Toy
 from onearena.stress.toy_parts import ToyBand
 from onearena.stress.user_systems import is_user_system, load_factory
@@ -28,7 +28,9 @@ Locate = Callable[[Space, int, int], UnitName | None]
 SYSTEMS: Final = ("arena", "toy", *(f"toy:{bug}" for bug in BUGS))
 
 
-CHOICE: Final = f"give one of {', '.join(SYSTEMS)}, or module:factory of your own"
+CHOICE: Final = (
+    f"give one of {', '.join(SYSTEMS)}, or a factory of your own: FILE.py:FACTORY or MODULE:FACTORY"
+)
 
 DEVICES: Final = ("modeled", "threads", "cuda")
 
@@ -82,10 +84,20 @@ def check_system(system: str, field: str = "--system") -> None:
     if not is_user_system(system):
         raise UsageError(field, system, CHOICE)
     load_factory(system, field)
+    try:
+        _user(system, Choices(0))
+    except UsageError as error:
+        raise UsageError(field, system, error.fix) from None
+    except Exception:  # noqa: BLE001 - what a factory raises is a crash of a schedule, with its trace
+        return
 
 
 def _user(system: str, choices: Choices) -> Built:
     sut = load_factory(system)(choices)
+    for name, kind in (("capabilities", Capabilities), ("plan", PlanFacts)):
+        if not isinstance(getattr(sut, name, None), kind):
+            fix = f"make it give a system, with its `{name}` (onearena.stress.sut.{kind.__name__})"
+            raise UsageError("--system", system, fix)
     device = sut.device
     if not isinstance(device, ModeledDevice):
         fix = "build it on an onearena.core.device.modeled.ModeledDevice of its own"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+import click
 
 if TYPE_CHECKING:  # rich costs 40 ms, and `--help` must stay fast
     from rich.console import Console
@@ -37,3 +42,13 @@ def examples(*lines: str) -> str:
     """The epilog of a command: its examples, one a line, which click must not re-wrap."""
     assert lines, "a command shows at least one example"
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+
+
+def note_compiling() -> None:
+    """Say on standard error that the first use of the kernels takes a minute, if it is to come."""
+    spec = importlib.util.find_spec("onearena.core.kernels")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = os.environ.get("NUMBA_CACHE_DIR") or str(Path(spec.origin).parent / "__pycache__")
+    if next(Path(folder).rglob("kernels.*.nbi"), None) is None:
+        click.echo("compiling the kernels (once, about a minute)", err=True)

@@ -80,6 +80,14 @@ def test_exit_codes_and_words(tmp_path, capsys, clean, racy) -> None:
     assert run(["check", str(tmp_path)]) == 2
 
 
+def test_a_log_without_work_that_breaks_a_rule_is_broken(tmp_path, capsys) -> None:
+    log = write_log(tmp_path, text_of({"do": "observe", "event": 7}))
+    assert run(["check", log]) == 1
+    said = capsys.readouterr().out
+    assert "BROKEN: 1 report" in said.splitlines()
+    assert "nothing was put to the test" not in said
+
+
 def test_the_json_form_names_the_line(tmp_path, capsys, racy) -> None:
     assert run(["check", write_log(tmp_path, racy), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -110,7 +118,7 @@ def test_a_violation_is_not_lost_to_a_bad_line_behind_it(tmp_path, capsys, racy)
 
 
 BAD = [
-    ("", "line 1"),
+    ("", "the file is empty"),
     ("[]\n", "onearena_log"),
     ('{"onearena_log": true}\n', "onearena_log"),
     (text_of(header={**HEADER, "onearena_log": 2}), "onearena_log"),
@@ -144,7 +152,9 @@ BAD = [
     (text_of({**RACE[1], "accesses": {}}), "line 2, accesses"),
     (text_of({"do": "transfer_end", "transfer": 1, "outcome": "done"}), "line 2, transfer"),
     (text_of({"do": "transfer_end", "transfer": 1, "outcome": "ok"}), "line 2, outcome"),
-    (text_of() + '{"do": "observe", "event": NaN}\n', "line 2"),
+    (text_of() + '{"do": "observe", "event": NaN}\n', "(NaN is no JSON number)"),
+    (text_of() + '{"do": "observe", "do": "free", "event": 1}\n', "('do' is there twice)"),
+    (text_of() + '{"do": "observe", "event": ' + "9" * 5000 + "}\n", "line 2"),
     (text_of() + "x" * (LINE_BYTES_MAX + 2), "line 2"),
     (text_of() + "[" * 100_000 + "\n", "line 2"),
     (text_of() + '{"do": "begin"', "ends in the middle"),

@@ -104,6 +104,9 @@ def test_replay_names_the_first_divergence(
         (["--system", "tony"], "--system"),
         (["--arrivals", "/nonexistent"], "--arrivals"),
         (["--out", "/proc/none/x"], "--out"),
+        (["--out", "/dev/null"], "this is a file"),
+        (["--junit", "/"], "this is a folder"),
+        (["--system", "mine.py"], "FILE.py:FACTORY"),
         (["--what"], "--what"),
     ],
 )

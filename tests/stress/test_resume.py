@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -106,6 +107,29 @@ def test_ctrl_c_prints_the_summary_and_the_line_that_resumes(tmp_path: Path) -> 
     kept = look(folder)
     assert kept.status == "interrupted"
     assert out.startswith(f"{kept.schedules} schedules of toy")
+
+
+@pytest.mark.parametrize("command", [["--out", "run"], ["--strategy", "exhaustive"]])
+@pytest.mark.parametrize("wait_s", [0.0, 0.15])
+def test_ctrl_c_while_workers_start_is_no_traceback(
+    command: list[str], wait_s: float, tmp_path: Path
+) -> None:
+    args = [*COMMAND, "--system", "toy", "--jobs", "2", *command]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        args, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, start_new_session=True
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        try:
+            while process.poll() is None and not children.read_text():
+                time.sleep(0.002)
+            time.sleep(wait_s)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in err
 
 
 def test_a_later_end_and_a_failure_that_stops(

@@ -218,14 +218,39 @@ def test_a_system_that_cannot_be_loaded_is_one_line(tmp_path, capsys, text, word
     assert said.err.count("\n") == 1
 
 
-def test_a_factory_that_gives_no_modeled_device_is_a_crash_that_says_so(tmp_path) -> None:
+SYSTEMLESS = """
+from onearena.stress.sut import Capabilities, PlanFacts
+
+class Sut:
+    capabilities = Capabilities()
+    plan = PlanFacts(arena_bytes=64, bands=(), host_units=(), schedule_stream=0)
+    device = None
+
+def build(choices):
+    sut = Sut()
+    sut.{without} = None
+    return sut
+"""
+
+
+@pytest.mark.parametrize(
+    ("without", "word"),
+    [("capabilities", "Capabilities"), ("plan", "PlanFacts"), ("device", "ModeledDevice")],
+)
+def test_a_factory_that_gives_no_system_is_refused(without, word, tmp_path, capsys) -> None:
     path = tmp_path / "mine.py"
-    path.write_text("class Sut:\n    device = None\n\ndef build(choices):\n    return Sut()\n")
-    name = f"{path}:build"
-    trust(name)
-    result = run_schedule(RunSpec(0, name))
-    assert result.verdict == "crash"
-    assert "ModeledDevice" in result.crash
+    path.write_text(SYSTEMLESS.format(without=without))
+    assert run(["stress", "--system", f"{path}:build", "--seed", "1"]) == 2
+    said = capsys.readouterr()
+    assert word in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_factory_that_raises_is_a_crash_that_says_so(tmp_path, capsys) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def build(choices):\n    return {}['units']\n")
+    assert run(["stress", "--system", f"{path}:build", "--seed", "1"]) == 1
+    assert "KeyError" in capsys.readouterr().out
 
 
 def test_workers_run_a_user_system_too(tmp_path, capsys) -> None:

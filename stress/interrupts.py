@@ -1,0 +1,29 @@
+"""Who answers Ctrl-C: a terminal interrupts a command and all its processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Final
+
+_INTERRUPT: Final = (signal.SIGINT,)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """No interrupt for this thread until after, nor for processes that it starts meanwhile.
+
+    They inherit the mask, so none dies of an interrupt before it can say what that means to it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_to_parent() -> None:
+    """From now on the process that started this one decides what an interrupt means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
