@@ -57,7 +57,7 @@ class PromiseOracle:
             if call.answer.missing_bytes != missing:
                 said = f"{demand} lacks {missing} bytes, not {call.answer.missing_bytes}."
                 return self._report(facts, said)
-            return NO_VIOLATIONS
+            return self._judge_binding(facts, counts, demand, call.answer.binding_band)
         if call.name == "fork" and isinstance(call.answer, Blocked):
             return NO_VIOLATIONS  # an unfinished receive of its source blocks a fork first
         if missing:
@@ -82,6 +82,51 @@ class PromiseOracle:
                 demand[fact.band] += 1
         return demand
 
+    def _judge_binding(
+        self, facts: CallFacts, counts: Sequence[int], demand: Sequence[int], said: int
+    ) -> tuple[Violation, ...]:
+        """The binding sub-pool is the first, in chain order, whose own demand fits no more."""
+        so_far = [whole - more for whole, more in zip(counts, demand, strict=True)]
+        for band, more in enumerate(demand):
+            so_far[band] += more
+            if more and shortfall(self.facts.bands, self.facts.plan.arena_bytes, so_far):
+                if band == said:
+                    return NO_VIOLATIONS
+                text = f"{list(demand)} is bound by band {band}, and band {said} was named."
+                return self._report(facts, text)
+        return NO_VIOLATIONS
+
+    def _judge_blockers(
+        self, facts: CallFacts, counts: Sequence[int], fixed: Sequence[Fixed], answer: Blocked
+    ) -> tuple[Violation, ...]:
+        """Each blocker is what it is called; with all gone the demand fits, with one left not."""
+        known = self.facts
+        lost = set(known.quarantined())
+        under = {place for use in known.transfers.values() for place in use.units}
+        pinned = {(known.ids[n].band, known.ids[n].unit) for n in known.pinned if n in known.ids}
+        places = {"quarantined": lost, "transfer": under, "pinned": pinned}
+        named = [(blocker.band, blocker.unit) for blocker in answer.blockers]
+        for blocker, place in zip(answer.blockers, named, strict=True):
+            if place not in places.get(blocker.reason, ()):
+                text = f"{known.name(*place)} is named as {blocker.reason}, which it is not."
+                return self._report(facts, text)
+        for kept in (None, *named):
+            stay = [
+                Fixed(
+                    tuple(u for u in here.held if (band, u) == kept or (band, u) not in named),
+                    tuple(u for u in here.freed if (band, u) == kept or (band, u) not in named),
+                )
+                for band, here in enumerate(fixed)
+            ]
+            able = fits_around(known.bands, known.plan.arena_bytes, counts, stay)
+            if able is (kept is None):
+                continue
+            text = "the named blockers do not tell all that blocks the demand."
+            if kept is not None:
+                text = f"{known.name(*kept)} is named as a blocker, and is none."
+            return self._report(facts, text)
+        return NO_VIOLATIONS
+
     def _judge_blocked(
         self, facts: CallFacts, counts: Sequence[int], demand: Sequence[int]
     ) -> tuple[Violation, ...]:
@@ -100,6 +145,7 @@ class PromiseOracle:
                 if blocker.unit not in known[blocker.band]:
                     unit = self.facts.name(blocker.band, blocker.unit)
                     return self._report(facts, f"{unit} is named as a blocker, and may move.")
+            return self._judge_blockers(facts, counts, fixed, answer)
         elif not able:
             said = "granted" if isinstance(answer, Grant) else type(answer).__name__.lower()
             assert isinstance(answer, Grant | Fits), f"answer {answer!r}"
