@@ -136,7 +136,9 @@ class ReferenceOracle:
             kind, ids, _ = call.args
             reads, writes = (ids, ()) if kind is UseKind.SEND else ((), ids)
         assert isinstance(kind, UseKind)
-        unknown = False
+        unknown = blocked = False
+        assert isinstance(call.answer, Blocked)
+        named = {(blocker.band, blocker.unit) for blocker in call.answer.blockers}
         for ids, writing in ((reads, False), (writes, True)):
             for name in ids:  # type: ignore[attr-defined]
                 fact = self.facts.ids.get(name)
@@ -148,8 +150,14 @@ class ReferenceOracle:
                     kind, (fact.band, fact.unit), start, end, writes=writing
                 )
                 for need in whole:
-                    if need.wait is Wait.HOST and not self._seen_by_calls(need):
+                    if need.wait is not Wait.HOST or self._seen_by_calls(need):
+                        continue
+                    blocked = True
+                    if (fact.band, fact.unit) not in named and self._must_be_named(need):
+                        self._report_unnamed(need, (fact.band, fact.unit), call)
                         return
+        if blocked:
+            return
         if unknown or (call.name == "record" and (call.args[4] or call.args[5])):
             return  # a unit not seen yet, or host units: the reference can't tell
         self._found.append(
@@ -158,6 +166,25 @@ class ReferenceOracle:
                 "6" if call.name == "record" else "7",
                 f"{call.name} of {kind.name.lower()} is blocked, and the host has seen the end of "
                 f"all that it has to see.",
+                events=(f"call #{call.serial} {call.name}",),
+                details={"call": call.serial, "step": call.step},
+            )
+        )
+
+    def _must_be_named(self, need: Need) -> bool:
+        """Whether no call so far, directly or through others, implies the end of the use."""
+        use = need.use
+        return use.stream < 0 or use.position > self.facts.host_clock[use.stream]
+
+    def _report_unnamed(self, need: Need, key: tuple[int, int], call: Call) -> None:
+        """`Blocked` promises that the ends of what it names are enough."""
+        self._found.append(
+            Violation(
+                self.name,
+                "6" if call.name == "record" else "7",
+                f"{call.name} is blocked by {UseKind(need.use.kind).name.lower()} too, and the "
+                f"answer does not name the unit.",
+                unit=self.facts.name(*key),
                 events=(f"call #{call.serial} {call.name}",),
                 details={"call": call.serial, "step": call.step},
             )
