@@ -35,6 +35,7 @@ from onearena.stress.oracles.misuse import MisuseOracle
 from onearena.stress.oracles.poison import PoisonOracle
 from onearena.stress.oracles.pricing import PricingOracle
 from onearena.stress.oracles.promise import PromiseOracle
+from onearena.stress.oracles.recount import RecountOracle
 from onearena.stress.oracles.reference import ReferenceOracle
 from onearena.stress.sut import Capabilities, PlanFacts, Use
 
@@ -98,7 +99,7 @@ class CallOracles:
         if capabilities is None or capabilities.moves:
             oracles += [PromiseOracle(self.facts), EconomyOracle(self.facts)]
             oracles += [EvictionOracle(self.facts), PricingOracle(self.facts)]
-            oracles += [BootOracle(self.facts)]
+            oracles += [BootOracle(self.facts), RecountOracle(self.facts)]
         self._misuse = misuse if only is None or misuse.name in only else None
         self.oracles = [o for o in oracles if only is None or o.name in only]
         # Asking every oracle about every call costs more than most of them do.

@@ -32,6 +32,7 @@ ORACLES = {
     "eviction",
     "pricing",
     "boot",
+    "recount",
     "ranks",
 }
 # Python-level faults of different rules that a few schedules show.
