@@ -138,6 +138,21 @@ class LegalityOracle:
                     f"`{facts.call.name}`, with no use recorded for it.",
                     facts.call,
                 )
+        if facts.call.name == "fork":
+            self._judge_fork(facts)
+
+    def _judge_fork(self, facts: CallFacts) -> None:
+        """A fork is a new reader: it reads where its sources are, not where they moved away from."""
+        left: set[tuple[int, int]] = set()
+        for op in facts.ops:
+            if op.kind == UseKind.MOVE:
+                left |= {(a.start, a.end) for a in op.accesses if a[0] == ARENA and not a[3]}
+                left -= {(a.start, a.end) for a in op.accesses if a[0] == ARENA and a[3]}
+            elif op.kind == UseKind.FORK:
+                for space, start, end, writes in op.accesses:
+                    if space == ARENA and not writes and (start, end) in left:
+                        message = "a fork copies bytes that its source moved away from in its call."
+                        self._report("3", message, facts.call, extent=(start, end))
 
     def _judge_launch(self, facts: CallFacts) -> None:
         use = facts.use
@@ -357,11 +372,11 @@ class LegalityOracle:
         for start, end in (*extents, (now.arena_bytes, now.arena_bytes)):
             if cursor < start:
                 for low, high, touch in facts.arena.find(cursor, start):
-                    self._judge_gap_touch(low, high, touch, now.fences, call)
+                    self._judge_gap_touch(low, high, touch, now, call)
             cursor = max(cursor, end)
 
     def _judge_gap_touch(
-        self, low: int, high: int, touch: Touch, fences: tuple[FenceSnapshot, ...], call: Call
+        self, low: int, high: int, touch: Touch, now: Snapshot, call: Call
     ) -> None:
         facts = self.facts
         if touch.stream < 0:
@@ -369,16 +384,32 @@ class LegalityOracle:
                 message = f"a frontier passed bytes under a transfer (use {touch.position})."
                 self._report("5", message, call, extent=(low, high))
         elif not facts.is_retired(touch):
-            ranges = {(fence.start_bytes, fence.end_bytes) for fence in fences if fence.uses}
+            ticket = self._ticket_of(touch, now)
+            ranges = {
+                (fence.start_bytes, fence.end_bytes)
+                for fence in now.fences
+                if any(
+                    stream == touch.stream and writes == touch.writes and number >= ticket
+                    for _, stream, number, writes in fence.uses
+                )
+            }
             if not _covered(low, high, ranges):
                 self._report(
                     "5",
-                    "a frontier retreated over bytes with a use outstanding, and no fence covers "
-                    "them.",
+                    "a frontier retreated over bytes with a use outstanding, and no fence of that "
+                    "use covers them.",
                     call,
                     extent=(low, high),
                     touch=touch,
                 )
+
+    def _ticket_of(self, touch: Touch, now: Snapshot) -> int:
+        """What the snapshot calls the touch's use on its stream; 0: not a use of a caller."""
+        for use in now.uses:
+            fact = self.facts.uses.get(use.serial)
+            if fact is not None and (fact.stream, fact.position) == (touch.stream, touch.position):
+                return use.ticket
+        return 0
 
     # -- reports ---------------------------------------------------------------------------------
     def _report(

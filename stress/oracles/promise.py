@@ -146,7 +146,7 @@ class PromiseOracle:
                     unit = self.facts.name(blocker.band, blocker.unit)
                     return self._report(facts, f"{unit} is named as a blocker, and may move.")
             return self._judge_blockers(facts, counts, fixed, answer)
-        elif not able:
+        if not able:
             said = "granted" if isinstance(answer, Grant) else type(answer).__name__.lower()
             assert isinstance(answer, Grant | Fits), f"answer {answer!r}"
             return self._report(
