@@ -247,7 +247,9 @@ class Script:
             _band(facts, band, *bands.get(band, (0, "")), at)
             for band, facts in enumerate(self.plan.bands)
         )
-        fenced = tuple(FenceSnapshot(low, high, ((0, 1, 1, False),)) for low, high in fences)
+        # Of a script's fences only the bytes are told: they hold whatever was used there.
+        held = tuple((0, stream, 1 << 30, writes) for stream in range(8) for writes in (False, True))
+        fenced = tuple(FenceSnapshot(low, high, held) for low, high in fences)
         snapshot = Snapshot(self._calls, 512, made, _gaps(made), fenced, ())
         self.call("snapshot", True, answer=snapshot)
         return snapshot
