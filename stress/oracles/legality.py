@@ -142,7 +142,7 @@ class LegalityOracle:
             self._judge_fork(facts)
 
     def _judge_fork(self, facts: CallFacts) -> None:
-        """A fork is a new reader: it reads where its sources are, not where they moved away from."""
+        """A fork is a new reader: it reads where its sources are, not where they were."""
         left: set[tuple[int, int]] = set()
         for op in facts.ops:
             if op.kind == UseKind.MOVE:

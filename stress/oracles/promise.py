@@ -13,7 +13,7 @@ yet, `fits` and `blocked` are both accepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from onearena.core.answers import Blocked, Fits, Infeasible
 from onearena.stress.oracles.base import NO_VIOLATIONS, Violation
@@ -104,7 +104,7 @@ class PromiseOracle:
         lost = set(known.quarantined())
         under = {place for use in known.transfers.values() for place in use.units}
         pinned = {(known.ids[n].band, known.ids[n].unit) for n in known.pinned if n in known.ids}
-        places = {"quarantined": lost, "transfer": under, "pinned": pinned}
+        places: dict[str, set[Any]] = {"quarantined": lost, "transfer": under, "pinned": pinned}
         named = [(blocker.band, blocker.unit) for blocker in answer.blockers]
         for blocker, place in zip(answer.blockers, named, strict=True):
             if place not in places.get(blocker.reason, ()):

@@ -248,7 +248,7 @@ class Script:
             for band, facts in enumerate(self.plan.bands)
         )
         # Of a script's fences only the bytes are told: they hold whatever was used there.
-        held = tuple((0, stream, 1 << 30, writes) for stream in range(8) for writes in (False, True))
+        held = tuple((0, stream, 1 << 30, w) for stream in range(8) for w in (False, True))
         fenced = tuple(FenceSnapshot(low, high, held) for low, high in fences)
         snapshot = Snapshot(self._calls, 512, made, _gaps(made), fenced, ())
         self.call("snapshot", True, answer=snapshot)
