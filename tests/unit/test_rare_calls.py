@@ -84,3 +84,21 @@ def test_a_fork_copies_from_where_its_own_demand_moved_the_source() -> None:
     assert read == {(start, end) for _, start, end in rig.arena.resolve(sources)}
     rig.run()
     assert not rig.races
+
+
+@pytest.mark.parametrize("move_stream", ["schedule", "moves"])
+def test_a_move_to_the_unit_right_at_the_frontier_waits_for_what_its_fence_holds(
+    move_stream: str,
+) -> None:
+    rig = Rig(16 * 12, 16, 16, 16, anchors=(64,), move_stream=move_stream)
+    low, middle, _ = rig.take(4, 5, 0)
+    rig.finish(rig.forward(writes=[*low, *middle]))
+    left = rig.place(middle[4])
+    reader, _ = rig.forward(reads=[middle[4]], stream=rig.others)
+    rig.arena.process(reader)
+    rig.arena.free([middle[4]])
+    assert rig.state(1, left) == 0
+    rig.take(2, 0, 0)
+    assert rig.place(middle[0]) == left, "the move was to go where the frontier had been"
+    rig.run()
+    assert not rig.races
