@@ -23,7 +23,7 @@ from typing import Final
 from onearena.core.errors import UsageError
 from onearena.stress.choices import StepRecord
 from onearena.stress.recordings import dump_recording, parse_recording, same_failure
-from onearena.stress.run import RunResult, RunSpec, run_schedule
+from onearena.stress.run import ORACLES_OF_TRACES, RunResult, RunSpec, run_schedule
 from onearena.stress.shrink_draw import CHANCE_LEAST, MODEL, MODELS, drawn_setup, varied
 from onearena.stress.shrink_fork import outcome_in_fork, processor_seconds
 from onearena.stress.shrink_parts import (
@@ -123,6 +123,7 @@ class Shrinker:
             raise UsageError("FILE", first.verdict, fix)
         self.first = first
         self.target = Target.of(first)
+        self.quick = self._quick()
         # Where the failure shows before the end of the run, no candidate needs its end.
         self.to_end = first.recording[-1].label == "drain" or first.verdict == "stuck"
         outcome = self._judge(replace(spec, recording=first.recording), CALLS_MAX)
@@ -255,6 +256,15 @@ class Shrinker:
         )
 
     # -- one candidate
+    def _quick(self) -> frozenset[str] | None:
+        """The oracles without which no candidate can fail the same way, if they are worth a run of
+        their own: half the time, where they read nothing but the trace.
+        """
+        needed = frozenset((self.target.first[0],))
+        if self.target.verdict != "violation" or not needed <= ORACLES_OF_TRACES:
+            return None
+        return needed if self.spec.judges is None and self.spec.device == "modeled" else None
+
     def _replay(self, steps: Sequence[StepRecord]) -> Outcome | None:
         """Run a candidate; None if it does not fail the same way, or takes more host calls."""
         return self._judge(replace(self.spec, recording=tuple(steps)), self.size.host_calls)
@@ -273,6 +283,11 @@ class Shrinker:
         return outcome
 
     def _run(self, spec: RunSpec, most: int) -> Outcome | None:
+        if self.quick is not None:
+            # Most candidates do not fail that way, and without the other oracles show it sooner.
+            judged = replace(spec, to_end=self.to_end, judges=self.quick)
+            if not self.target.met(run_schedule(judged, Tally(most))):
+                return None
         tally = Tally(most)
         result = run_schedule(replace(spec, to_end=self.to_end), tally)
         if not self.target.met(result):

@@ -32,7 +32,7 @@ def failure(bug: str, *, first: int = 0) -> tuple[RunSpec, RunResult]:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_small_schedule_breaks_the_same_rule(bug: str) -> None:
-    spec, result = failure(bug, first=1)
+    spec, result = failure(bug, first=3)
     small = Shrinker(spec, budget_s=60, rounds_max=0).run()
     first = result.violations[0]
     assert small.finished
@@ -117,6 +117,24 @@ def test_the_last_replays_are_within_the_budget(monkeypatch: pytest.MonkeyPatch)
     assert not small.finished
     assert small.verified
     assert 22 <= small.seconds <= 25
+
+
+def test_looking_with_few_oracles_first_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = frozenset(("order",))
+    for seed in range(60):
+        spec = RunSpec(seed, "toy:last-use-only", judges=bad)
+        result = run_schedule(spec)
+        if result.verdict != "pass":
+            break
+    spec = replace(spec, recording=result.recording, judges=None)
+    # Where other oracles speak first, this is no failure of the order oracle.
+    monkeypatch.setattr("onearena.stress.oracles.suite.CallOracles.feed", lambda *_: ())
+    quick = Shrinker(spec, budget_s=60, rounds_max=1)
+    assert quick.quick == bad
+    small = quick.run()
+    monkeypatch.setattr(Shrinker, "_quick", lambda _: None)
+    slow = Shrinker(spec, budget_s=60, rounds_max=1).run()
+    assert (small.text, small.replays) == (slow.text, slow.replays)
 
 
 def test_a_failure_that_comes_once_and_not_twice_is_refused(
