@@ -195,7 +195,7 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
     violations: list[Violation] = []
     cells = TableReach()
     order = OrderOracle(locate=built.locate, reach=cells)
-    call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities)
+    call_oracles = CallOracles(inner.plan, capabilities=inner.capabilities, only=spec.judges)
     # Where nobody's verdict depends on calls, the oracles of calls are left out: half the time.
     watches_calls = spec.judges is None or not spec.judges <= ORACLES_OF_TRACES
     if watches_calls:
@@ -221,7 +221,8 @@ def build_rig(spec: RunSpec, choices: Choices) -> Rig:
             return NO_VIOLATIONS
         found = call_oracles.feed(call)
         if isinstance(call.answer, Snapshot):
-            found += shape.feed(call.answer) + sums.feed(call.answer)
+            found += shape.feed(call.answer) if spec.judged(shape.name) else ()
+            found += sums.feed(call.answer) if spec.judged(sums.name) else ()
         return found
 
     watch(shape.feed)(None)  # what it has to say of the plan
