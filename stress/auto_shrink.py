@@ -121,8 +121,10 @@ def _keep(store: RunStore, result: RunResult, small: Shrunk, document: dict[str,
 NO_FILE: Final = "with --out DIR the small schedule is written there, to replay and explain"
 
 
-def check_file(field: str, path: str | None) -> None:
-    """Refuse, before a long run, a file that can never be written after it."""
+def check_file(field: str, path: str | None, *others: str | None) -> None:
+    """Refuse, before a long run, a file that can never be written after it, and one of `others`,
+    which are read or written besides.
+    """
     if path is None:
         return
     try:
@@ -130,10 +132,16 @@ def check_file(field: str, path: str | None) -> None:
         wrong = not Path(path).absolute().parent.is_dir()
     except (OSError, ValueError):
         is_folder, wrong = False, True
+    if any(other and not wrong and _same_file(path, other) for other in others):
+        raise UsageError(field, path, "give a file of its own: this one is named twice")
     if is_folder:
         raise UsageError(field, path, "give a file: this is a folder")
     if wrong:
         raise UsageError(field, path, "give a file in a folder that exists")
+
+
+def _same_file(path: str, other: str) -> bool:
+    return Path(path).resolve() == Path(other).resolve()
 
 
 def write_file(field: str, path: str, text: str) -> None:

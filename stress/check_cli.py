@@ -102,6 +102,8 @@ def _summary(name: str, checker: LogChecker, count: int) -> None:
         parts.append("nothing was put to the test: log what the engine enqueues")
     else:
         parts.append("clean: no rule broken")
+        if not tested:
+            parts.append("no bytes were used twice: no order was put to the test")
     click.echo("\n".join(part[: 2 * COLUMNS_MAX] for part in parts))
 
 

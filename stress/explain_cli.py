@@ -27,7 +27,7 @@ def explain(*, file: str, html: str | None) -> int:
     from onearena.stress.explain import explain_text
     from onearena.stress.recordings import load_recording
 
-    check_file("--html", html)
+    check_file("--html", html, file)
     spec, _ = load_recording(file)
     page = explained(spec, file=file)
     if html is None:

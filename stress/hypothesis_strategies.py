@@ -75,8 +75,11 @@ class Schedule:
         from onearena.stress.shrink_cli import steps_text
 
         if self.result.verdict != "pass":
+            # The seed alone would draw other steps: only the choices make this schedule again.
+            report = failure_text(self.result, seeded=False)
+            again = "reproduce: write schedule.to_text() to a file, then onearena replay FILE"
             steps = steps_text(self.result.recording)
-            raise BrokenRuleError("\n".join([failure_text(self.result), *steps]))
+            raise BrokenRuleError("\n".join([report, again, *steps]))
 
     def to_text(self) -> str:
         """The choices file of a failing schedule, for `onearena replay` and `onearena explain`."""

@@ -76,7 +76,7 @@ class LogChecker:
         self._use_serial = 0
         self._transfers: dict[int, Use] = {}
         self._unfinished: list[deque[tuple[int, int, int | None]]] = [deque()]
-        self._seen_uses, self._seen_events = IdSet(), IdSet()
+        self._seen_uses, self._seen_events, self._seen_ops = IdSet(), IdSet(), IdSet()
         self._found: list[Violation] = []
         self._forked: list[Access] = []
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -244,6 +244,8 @@ class LogChecker:
 
     # -- uses and streams
     def _use(self, line: lines.UseLine) -> None:
+        if not self._has_uses:
+            raise self._bad("do", "use", "leave it out, or say has_uses: true in the header")
         if line.use in self._seen_uses:
             raise self._bad("use", line.use, "give each use a number of its own, counted up")
         self._note(self._seen_uses, "use", line.use)
@@ -252,6 +254,9 @@ class LogChecker:
 
     def _enqueue(self, line: lines.EnqueueLine) -> None:
         self._step()
+        if line.op in self._seen_ops:
+            raise self._bad("op", line.op, "give each operation a number of its own, counted up")
+        self._note(self._seen_ops, "op", line.op)
         stream = self._stream(line.stream)
         record = Enqueue(line.op, stream, line.kind, line.label, line.accesses)
         self._found += self.order.feed(record)

@@ -65,8 +65,10 @@ def load_recording(path: str | Path) -> tuple[RunSpec, dict[str, Any]]:
     return parse_recording(text, where=str(path))
 
 
-def parse_recording(text: str, *, where: str = "FILE") -> tuple[RunSpec, dict[str, Any]]:
-    """`load_recording` of a text."""
+def parse_recording(
+    text: str, *, where: str = "FILE", to_run: bool = True
+) -> tuple[RunSpec, dict[str, Any]]:
+    """`load_recording` of a text. Not `to_run`, its system need be neither trusted nor there."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -83,7 +85,8 @@ def parse_recording(text: str, *, where: str = "FILE") -> tuple[RunSpec, dict[st
     seed = _integer(f"{where} seed", document.get("seed"), (1 << 64) - 1)
     limit = _integer(f"{where} step_limit", document.get("step_limit", 0), STEPS_MAX)
     system = _name(f"{where} system", document.get("system"))
-    check_system(system, f"{where} system")
+    if to_run:
+        check_system(system, f"{where} system")
     model = _name(f"{where} model", document.get("model"))
     device = _name(f"{where} device", document.get("device", "modeled"))
     if device not in DEVICES:

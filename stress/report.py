@@ -49,8 +49,12 @@ def repro_lines(result: RunResult, *, path: str = "", arrivals: str = "") -> lis
     ]
 
 
-def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> str:
-    """Several lines: what broke, the events, the rule in words, how to see it again."""
+def failure_text(
+    result: RunResult, *, path: str = "", arrivals: str = "", seeded: bool = True
+) -> str:
+    """Several lines: what broke, the events, the rule in words, how to see it again (unless it was
+    not `seeded`: a seed says nothing of it).
+    """
     lines = [
         (
             f"FAILED seed {result.seed} ({result.system}, {result.model}) "
@@ -74,7 +78,8 @@ def failure_text(result: RunResult, *, path: str = "", arrivals: str = "") -> st
         options = result.options
         on = ",".join(f"{name}={w}" for name, w in options.weights.items() if w)
         lines.append(f"  drawn: strategy {options.strategy}; weights {on}")
-    lines += repro_lines(result, path=path, arrivals=arrivals)
+    if seeded:
+        lines += repro_lines(result, path=path, arrivals=arrivals)
     return "\n".join(lines)
 
 

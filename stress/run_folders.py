@@ -56,6 +56,8 @@ def _numbered(root: Path) -> Iterator[Path]:
 
 def made_folder(out: str) -> Path:
     """The folder of `--out`, made if it is not there."""
+    if not out:
+        raise UsageError("--out", out, "give the name of a folder")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

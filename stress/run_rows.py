@@ -140,7 +140,7 @@ def unpack_choices(blob: bytes) -> str:
 def steps_of(blob: bytes) -> tuple[StepRecord, ...]:
     """The recording that a packed choices file holds."""
     try:
-        spec, _ = parse_recording(unpack_choices(blob), where="recording")
+        spec, _ = parse_recording(unpack_choices(blob), where="recording", to_run=False)
     except UsageError as error:
         raise ValueError(error.message) from None
     return spec.recording or ()

@@ -182,7 +182,8 @@ def _check_resume(run: str) -> None:
     context = click.get_current_context()
     for name in OF_THE_PLAN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name}", run, "leave it out with --resume: the run has its own")
+            fix = f"leave it out with --resume: {run} has its own"
+            raise UsageError(f"--{name}", context.params[name], fix)
 
 
 def _seeds(seed: str | None, seeds: str | None) -> tuple[int, int | None]:
@@ -234,12 +235,13 @@ def parse_budget(text: str, option: str = "--budget") -> float:
 def check_names(system: str, model: str) -> None:
     """Refuse unknown systems and models before any process starts."""
     from onearena.core.models import KNOWN_MODELS, known_declaration
-    from onearena.stress.systems import check_system
+    from onearena.stress.systems import check_factory, check_system
     from onearena.stress.user_systems import is_user_system, trust
 
     if is_user_system(system):
         trust(system)  # whoever types a name wants its code to run
     check_system(system)
+    check_factory(system)
     if model not in ("any", "all") and known_declaration(model) is None:
         names = ", ".join(known.name for known in KNOWN_MODELS)
         raise UsageError("--model", model, f"give any, all, or one of {names}")

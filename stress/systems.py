@@ -14,6 +14,7 @@ from onearena.core.device.interface import Space
 from onearena.core.device.modeled import ModeledDevice
 from onearena.core.errors import UsageError
 from onearena.stress.choices import Choices
+from onearena.stress.forks import Limits, Tell, in_fork
 from onearena.stress.oracles.base import UnitName
 from onearena.stress.sut import Capabilities, PlanFacts, SystemUnderTest
 from onearena.stress.toy import BUGS, Toy
@@ -33,6 +34,8 @@ CHOICE: Final = (
 )
 
 DEVICES: Final = ("modeled", "threads", "cuda")
+
+FACTORY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,25 @@ def check_system(system: str, field: str = "--system") -> None:
     if not is_user_system(system):
         raise UsageError(field, system, CHOICE)
     load_factory(system, field)
-    try:
-        _user(system, Choices(0))
-    except UsageError as error:
-        raise UsageError(field, system, error.fix) from None
-    except Exception:  # noqa: BLE001 - what a factory raises is a crash of a schedule, with its trace
+
+
+def check_factory(system: str) -> None:
+    """Refuse a factory of somebody's own that gives no system. It is called once, in a fork, since
+    it may do anything; what it raises is a crash of a schedule, and what never returns meets the
+    limit of schedules.
+    """
+    if system in SYSTEMS:
         return
+
+    def build(tell: Tell) -> None:
+        try:
+            _user(system, Choices(0))
+        except UsageError as error:
+            tell(error.fix)
+
+    said = in_fork(build, Limits(wall_s=FACTORY_S)).said
+    if said:
+        raise UsageError("--system", system, said[0])
 
 
 def _user(system: str, choices: Choices) -> Built:

@@ -31,8 +31,8 @@ def trace(*, file: str, perfetto: str | None, log: str | None) -> int:
 
     if perfetto is None and log is None:
         raise UsageError("--perfetto", None, "give the file to write, here or by --log")
-    check_file("--perfetto", perfetto)
-    check_file("--log", log)
+    check_file("--perfetto", perfetto, file)
+    check_file("--log", log, file, perfetto)
     spec, _ = load_recording(file)
     if perfetto is not None:
         from onearena.stress.trace_export import export_text

@@ -145,6 +145,8 @@ BAD = [
     (text_of({"do": "record", "event": 1, "stream": "a\x1b"}), "line 2, stream"),
     (text_of({"do": "process", "use": 4}), "line 2, use"),
     (text_of(RACE[1], RACE[1]), "line 3, use"),
+    (text_of(RACE[1], header={**HEADER, "has_uses": False}), "line 2, do"),
+    (text_of(RACE[2], RACE[2]), "line 3, op"),
     (text_of({**RACE[1], "kind": "send"}), "line 2, kind"),
     (text_of({**RACE[1], "accesses": [["gpu", 0, 1, "read"]]}), "line 2, accesses"),
     (text_of({**RACE[1], "accesses": [["arena", 2, 1, "read"]]}), "line 2, accesses"),

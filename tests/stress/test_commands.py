@@ -105,6 +105,8 @@ def test_replay_names_the_first_divergence(
         (["--arrivals", "/nonexistent"], "--arrivals"),
         (["--out", "/proc/none/x"], "--out"),
         (["--out", "/dev/null"], "this is a file"),
+        (["--out", ""], "--out"),
+        (["--resume", "gone", "--strategy", "pos"], "'pos' is not accepted"),
         (["--junit", "/"], "this is a folder"),
         (["--system", "mine.py"], "FILE.py:FACTORY"),
         (["--what"], "--what"),
@@ -227,3 +229,21 @@ def test_fuzzed_command_lines(
             _one_line(capsys)
         else:
             assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["explain", "{0}", "--html", "{0}"],
+        ["trace", "{0}", "--perfetto", "{0}"],
+        ["trace", "{0}", "--perfetto", "{1}", "--log", "{1}"],
+    ],
+)
+def test_no_command_writes_over_what_it_reads_or_writes(
+    line: list[str], failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = failing.read_bytes()
+    assert run([word.format(failing, failing.with_name("other")) for word in line]) == 2
+    _one_line(capsys, "named twice")
+    assert failing.read_bytes() == before
+    assert not failing.with_name("other").exists()

@@ -173,8 +173,10 @@ def test_hypothesis_finds_and_shrinks_a_bad_one() -> None:
     )
     assert "violation" in repr(small)
     assert len(small.result.recording) <= 9  # the set-up, and a few of the 14 steps
-    with pytest.raises(BrokenRuleError, match=r"rule [67] broken"):
+    with pytest.raises(BrokenRuleError, match=r"rule [67] broken") as raised:
         small.check()
+    assert "reproduce: write schedule.to_text() to a file" in str(raised.value)
+    assert "--seed" not in str(raised.value), "a seed draws other steps"
     # The failing schedule is an ordinary recording: it replays without Hypothesis.
     with named(bad):
         spec, _ = parse_recording(small.to_text())

@@ -93,8 +93,10 @@ def test_the_documented_commands_find_the_bug_and_explain_it(tmp_path) -> None:
     assert "order: rule 6 broken at pages[" in done.stdout
     page = shell(explain)
     assert page.returncode == 0, page.stderr
-    assert "MISSING" in page.stdout
-    assert "pages[" in page.stdout
+    (shown,) = re.findall(r"^```\n(Rule 6 is broken.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    said = iter(page.stdout.splitlines())
+    for line in shown.splitlines():
+        assert line in said, f"the page shows {line!r}, and explain does not (in that order)"
     clean = shell(control)
     assert clean.returncode == 0, clean.stdout + clean.stderr
 
@@ -261,3 +263,28 @@ def test_workers_run_a_user_system_too(tmp_path, capsys) -> None:
     assert code == 1
     assert document["schedules"] == 6
     assert "crash" not in document["verdicts"], document
+
+
+def test_a_kept_run_is_shown_and_compared_without_its_code(
+    tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEARENA_SYSTEM", "")
+    line = ["stress", "--system", EXAMPLE, "--seeds", "5:6", "--jobs", "1", "--no-shrink"]
+    assert run([*line, "--out", str(tmp_path / "a")]) == 1
+    assert run([*line, "--out", str(tmp_path / "b")]) == 1
+    monkeypatch.setenv("ONEARENA_SYSTEM", "")
+    capsys.readouterr()
+    assert run(["runs", "show", str(tmp_path / "a")]) == 0
+    assert EXAMPLE in capsys.readouterr().out
+    assert run(["runs", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+
+
+def test_a_factory_that_never_returns_stops_no_command(
+    tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onearena.stress.systems.FACTORY_S", 0.5)
+    path = tmp_path / "mine.py"
+    path.write_text("def build(choices):\n    while True:\n        pass\n")
+    line = ["stress", "--system", f"{path}:build", "--seeds", "0:1", "--jobs", "1"]
+    assert run([*line, "--schedule-limit", "2s", "--out", str(tmp_path / "run")]) == 1
+    assert "no result within 2 s, twice" in capsys.readouterr().out
