@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Final
 
 _INTERRUPT: Final = (signal.SIGINT,)
@@ -16,6 +17,8 @@ def held() -> Iterator[None]:
 
     They inherit the mask, so none dies of an interrupt before it can say what that means to it.
     """
+    # Its first process makes the library start a tracker, and that lets interrupts through again.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
     try:
         yield

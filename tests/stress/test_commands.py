@@ -38,7 +38,7 @@ def test_demo_bug(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_stress_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["stress", "--system", "toy", "--seed", "3"]) == 0
-    assert "1 schedules of toy" in capsys.readouterr().out
+    assert "1 schedule of toy" in capsys.readouterr().out
 
 
 def test_stress_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_stress_with_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(["stress", "--system", "toy", "--seed", "5", "--arrivals", str(path)]) == 0
-    assert "1 schedules of toy" in capsys.readouterr().out
+    assert "1 schedule of toy" in capsys.readouterr().out
 
 
 def test_replay_of_a_pass_and_of_json(failing: Path, capsys: pytest.CaptureFixture[str]) -> None:

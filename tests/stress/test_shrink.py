@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_an_oracle_that_cannot_speak_alone_is_heard_with_all(
 def test_a_failure_that_comes_once_and_not_twice_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    systems = iter(["toy:free-at-once", "toy"])
+    systems = chain(["toy:free-at-once"], repeat("toy"))
 
     def fickle(spec: RunSpec, *more: Any) -> RunResult:
         return run_schedule(replace(spec, system=next(systems)), *more)
