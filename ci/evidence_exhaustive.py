@@ -131,15 +131,23 @@ def _digest() -> str:
     return digest.hexdigest()
 
 
-def complete_to(parts: Any, done: dict[int, Row]) -> int:
-    """All programs of up to so many calls were run, and none broke a rule."""
-    bad = [
-        part.length
+def complete_to(parts: Any, done: dict[int, Row], scope: str = "") -> int:
+    """All programs of up to so many calls were run (in one of the arenas, or in all), and none
+    broke a rule.
+    """
+    mine = [
+        (number, part.length)
         for number, part in enumerate(parts)
-        if not part.name and (number not in done or done[number]["failed"])
+        if not part.name and scope in ("", part.scope)
     ]
-    lengths = {part.length for part in parts if not part.name}
-    return min(bad, default=max(lengths) + 1) - 1
+    bad = [length for number, length in mine if number not in done or done[number]["failed"]]
+    return min(bad, default=max(length for _, length in mine) + 1) - 1
+
+
+def complete_by_scope(parts: Any, done: dict[int, Row]) -> dict[str, int]:
+    """`complete_to` of each arena."""
+    scopes = dict.fromkeys(part.scope for part in parts if not part.name)
+    return {scope: complete_to(parts, done, scope) for scope in scopes}
 
 
 def claim_of(parts: Any, done: dict[int, Row]) -> str:
@@ -148,6 +156,10 @@ def claim_of(parts: Any, done: dict[int, Row]) -> str:
     claim = (
         f"every host program of up to {calls} calls on 4 units and 2 streams, modulo unit "
         "symmetry, with every order in which its ends are seen, breaks no rule"
+    )
+    further = {s: more for s, more in complete_by_scope(parts, done).items() if more > calls}
+    claim += "".join(
+        f"; of up to {more} calls in the arena of scope {scope}" for scope, more in further.items()
     )
     named = [number for number, part in enumerate(parts) if part.name]
     if all(number in done and not done[number]["failed"] for number in named):
@@ -185,6 +197,7 @@ def _evidence(options: argparse.Namespace, digest: str, parts: Any, done: dict[i
             "complete": len(done) == len(parts) and not failed,
             "calls_max": options.calls,
             "complete_to_calls": complete_to(parts, done),
+            "complete_to_calls_by_scope": complete_by_scope(parts, done),
             "units": 4,
             "streams": 2,
             "parts": len(parts),

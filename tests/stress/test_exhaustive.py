@@ -18,7 +18,7 @@ from onearena.stress.toy import BUGS
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ci"))
 
-from evidence_exhaustive import claim_of, complete_to  # noqa: E402
+from evidence_exhaustive import claim_of, complete_by_scope, complete_to  # noqa: E402
 
 
 def host_side(taken: Iterable[Step]) -> tuple[Step, ...]:
@@ -158,6 +158,15 @@ def test_evidence_claims_what_was_run(
     assert complete_to(PARTS, rows) == calls
     assert f"up to {calls} calls" in claim_of(PARTS, rows)
     assert ("1 named" in claim_of(PARTS, rows)) == with_named
+
+
+def test_evidence_says_how_far_each_arena_was_searched() -> None:
+    rows = {number: {"failed": 0} for number in (0, 1, 2)}
+    assert complete_by_scope([*PARTS, Item("two", 2)], rows) == {"one": 2, "two": 1}
+    claim = claim_of([*PARTS, Item("two", 2)], rows)
+    assert "up to 1 calls" in claim
+    assert "of up to 2 calls in the arena of scope one" in claim
+    assert "scope two" not in claim
 
 
 @pytest.mark.parametrize(
