@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,3 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def leave_interrupts() -> None:
-    """In a worker: Ctrl-C is for the parent, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,7 +23,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, leave_interrupts, machine
+from evidence_common import git, machine
+
+from onearena.stress.interrupts import leave_to_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core", "stress/oracles", "stress/exhaustive*.py", "stress/forwards.py")
@@ -46,7 +48,7 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     tasks = [(number, options.calls) for number in todo]
     try:
-        with context.Pool(options.jobs, leave_interrupts) as pool:
+        with context.Pool(options.jobs, leave_to_parent) as pool:
             for row in pool.imap_unordered(_part, tasks):
                 with options.state.open("a") as file:
                     file.write(json.dumps({"digest": digest, **row}) + "\n")

@@ -22,7 +22,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, leave_interrupts, machine
+from evidence_common import git, machine
+
+from onearena.stress.interrupts import leave_to_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
@@ -80,7 +82,7 @@ def main() -> int:
     start = time.monotonic()
     try:
         with (
-            multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts) as pool,
+            multiprocessing.get_context("spawn").Pool(options.jobs, leave_to_parent) as pool,
             options.state.open("a") as state,
         ):
             for finished, block in enumerate(pool.imap_unordered(_run_block, todo), start=1):

@@ -25,12 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "model"))
 
 # After the path is set: the reference and the generator lie beside the tests.
-from evidence_common import git, leave_interrupts, machine  # noqa: E402
+from evidence_common import git, machine  # noqa: E402
 from order_compare import compare  # noqa: E402
 from order_reference import Finding  # noqa: E402
 from order_traces import random_trace, steady_trace  # noqa: E402
 
 from onearena.core.device.interface import Space  # noqa: E402
+from onearena.stress.interrupts import leave_to_parent  # noqa: E402
 from onearena.stress.oracles.order import OrderOracle  # noqa: E402
 
 BLOCK_SEEDS = 250
@@ -66,7 +67,7 @@ def main() -> int:
     options.state.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts) as pool,
+            multiprocessing.get_context("spawn").Pool(options.jobs, leave_to_parent) as pool,
             options.state.open("a") as state,
         ):
             for block in pool.imap_unordered(_compare_block, todo):

@@ -28,7 +28,9 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from evidence_common import git, leave_interrupts, machine
+from evidence_common import git, machine
+
+from onearena.stress.interrupts import leave_to_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK_SEEDS = 20
@@ -121,7 +123,7 @@ def _blocks(part: str, count: int, run: Any, options: argparse.Namespace, digest
 
 
 def _pool(options: argparse.Namespace) -> Pool:
-    return multiprocessing.get_context("spawn").Pool(options.jobs, leave_interrupts)
+    return multiprocessing.get_context("spawn").Pool(options.jobs, leave_to_parent)
 
 
 def _agree_block(block: tuple[int, int]) -> Row:

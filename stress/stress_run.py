@@ -74,8 +74,8 @@ def resume(run: str, asked: Plan, *, extends: bool) -> tuple[RunStore, Plan]:
             left = asked.budget_s
         elif left is not None:
             left = max(0.0, left - store.seconds())
-        plan = replace(plan, budget_s=left, jobs=asked.jobs)
-        return store, replace(plan, schedule_limit_s=asked.schedule_limit_s)
+        limit_s = asked.schedule_limit_s
+        return store, replace(plan, budget_s=left, jobs=asked.jobs, schedule_limit_s=limit_s)
     except BaseException:
         store.close()
         raise

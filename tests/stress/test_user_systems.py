@@ -248,6 +248,18 @@ def test_a_factory_that_gives_no_system_is_refused(without, word, tmp_path, caps
     assert said.err.count("\n") == 1
 
 
+def test_a_schedule_of_a_factory_that_gives_no_modeled_device_is_a_crash_that_says_so(
+    tmp_path,
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(SYSTEMLESS.format(without="device"))
+    name = f"{path}:build"
+    trust(name)
+    result = run_schedule(RunSpec(0, name))
+    assert result.verdict == "crash"
+    assert "ModeledDevice" in result.crash
+
+
 def test_a_factory_that_raises_is_a_crash_that_says_so(tmp_path, capsys) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def build(choices):\n    return {}['units']\n")
